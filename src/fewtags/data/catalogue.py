@@ -1,0 +1,99 @@
+"""The catalogue: one table of image, target per tag and role, in compact arrays."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Protocol, overload
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+UNKNOWN = -1  # a target that nobody has decided: neither present (1) nor absent (0)
+
+
+class Role(IntEnum):
+    """What an image is for."""
+
+    LABELLED = 0
+    UNLABELLED = 1
+    TEST = 2
+
+
+class Names(Sequence[str]):
+    """Image names in one byte array with offsets: a million names cost their bytes and 8 more each."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        encoded = [name.encode("utf-8", "surrogateescape") for name in names]
+        self._offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
+        np.cumsum([len(name) for name in encoded], out=self._offsets[1:])
+        self._bytes = np.frombuffer(b"".join(encoded), dtype=np.uint8)
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    @overload
+    def __getitem__(self, row: int) -> str: ...
+    @overload
+    def __getitem__(self, row: slice) -> "Names": ...
+    def __getitem__(self, row: int | slice) -> "str | Names":
+        if isinstance(row, slice):
+            return self.take(np.arange(len(self))[row])
+        row = range(len(self))[row]  # negative and out-of-range indices behave as in a list
+        start, end = self._offsets[row], self._offsets[row + 1]
+        return self._bytes[start:end].tobytes().decode("utf-8", "surrogateescape")
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[row] for row in range(len(self)))
+
+    def take(self, rows: NDArray[np.int64]) -> "Names":
+        """The names of these rows, in this order."""
+        return Names(self[int(row)] for row in rows)
+
+
+class ImageSource(Protocol):
+    """Where the pixels of a name come from."""
+
+    def image(self, name: str) -> Image.Image:
+        """The picture, upright and RGB. Raises BadImage with a reason when it cannot be used."""
+        ...
+
+    def fingerprint(self, name: str) -> bytes:
+        """16 bytes that change when the content does. Raises BadImage when the file cannot be read."""
+        ...
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """N images and K tags; see Role and UNKNOWN for the codes."""
+
+    tags: tuple[str, ...]
+    names: Names
+    targets: NDArray[np.int8]  # [N, K] 1 present, 0 absent, UNKNOWN. For benchmarks the truth of hidden images too
+    roles: NDArray[np.int8]  # [N]
+    images: ImageSource
+    notes: tuple[str, ...] = ()  # what the reader wants the user to know, a sentence each
+
+    def __post_init__(self) -> None:
+        if self.targets.shape != (len(self.names), len(self.tags)) or self.roles.shape != (len(self.names),):
+            raise ValueError(f"{len(self.names)} names, {len(self.tags)} tags: targets {self.targets.shape}")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def rows(self, role: Role) -> NDArray[np.int64]:
+        """The rows of a role, in the order of the table."""
+        return np.flatnonzero(self.roles == role)
+
+    def take(self, rows: NDArray[np.int64]) -> "Catalogue":
+        """A catalogue of these rows, in this order."""
+        return replace(self, names=self.names.take(rows), targets=self.targets[rows], roles=self.roles[rows])
+
+    def digest(self) -> str:
+        """A hash of tags, names, roles and the targets that training may see; hidden truth is left out."""
+        seen = np.where((self.roles == Role.UNLABELLED)[:, None], np.int8(UNKNOWN), self.targets)
+        digest = hashlib.sha256("\0".join(self.tags).encode())
+        for part in (self.names._bytes, self.names._offsets, self.roles, seen):
+            digest.update(np.ascontiguousarray(part).tobytes())
+        return digest.hexdigest()

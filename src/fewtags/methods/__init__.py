@@ -1,0 +1,52 @@
+"""One short file a method; the file's name is the method's name, and nothing else has to be registered."""
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+
+from fewtags.errors import UserError, nearest
+from fewtags.methods.base import Method, Pseudo, Seen, Step, UnlabelledBatch
+
+__all__ = ["Method", "Pseudo", "Seen", "Step", "UnlabelledBatch", "find_method", "make_method", "method_names"]
+
+
+def method_names() -> list[str]:
+    """The methods that come with fewtags."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "base")
+
+
+def find_method(name: str) -> type[Method]:
+    """The class of a method: a file of this folder, or an importable module such as `my_package.my_method`."""
+    if name in method_names():
+        path = f"{__name__}.{name}"
+    elif "." in name:
+        path = name
+    else:
+        raise UserError(f"unknown method {name!r}{nearest(name, method_names())} `fewtags methods` lists them")
+    try:
+        module = importlib.import_module(path)
+    except ImportError as error:
+        raise UserError(f"method {name!r} cannot be imported: {error}") from error
+    found = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Method) and value.__module__ == module.__name__
+    ]
+    if len(found) != 1:
+        raise UserError(f"{path} defines {len(found)} subclasses of fewtags.methods.Method; a method file has one")
+    return found[0]
+
+
+def make_method(name: str, settings: Mapping[str, object]) -> Method:
+    """The method with these settings; values may be strings, as from the command line."""
+    from pydantic import ValidationError
+
+    kind = find_method(name)
+    try:
+        return kind(**settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            raise UserError(f"unknown setting {key!r}{nearest(key, list(kind.model_fields))}") from error
+        raise UserError(f"setting {key}={first['input']!r}: {first['msg']}") from error

@@ -1,0 +1,143 @@
+"""The contract between a method and the loop.
+
+A method is a class with settings (its fields, each with a reason) and a few functions on tensors. It sees
+scores, logits and targets; it never sees files, devices, logs or the targets of unlabelled images. The loop
+calls, in this order:
+
+    begin_main(seen)                once, after the warm-up
+    begin_epoch(seen)               at the start of every epoch of the main stage
+    pseudo_labels(batch)            every step: what to teach on the unlabelled images, and where
+    loss(step)                      every step, in the warm-up too: named sums whose total is minimised
+
+What a method must remember lives in `self.state`, a dict of tensors, so that a run resumes exactly.
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, NamedTuple, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from torch import Tensor, nn
+
+from fewtags.losses import asymmetric_loss
+from fewtags.models.heads import Heads, Logits, mixed_scores, patch_logits
+
+
+class Seen(Protocol):
+    """What a method may look at between steps: scores of the teacher on weak views, computed when asked for."""
+
+    epoch: int  # 0 for the first epoch of the main stage
+    targets: Tensor  # [N, K] of the labelled images: 1, 0 or negative for unknown
+
+    @property
+    def labelled_scores(self) -> Tensor:
+        """[N, K] in 0..1."""
+
+    @property
+    def unlabelled_scores(self) -> Tensor:
+        """[M, K] in 0..1."""
+
+    @property
+    def labelled_vectors(self) -> Tensor:
+        """[N, width]: what the teacher's body makes of the whole image."""
+
+    @property
+    def unlabelled_vectors(self) -> Tensor:
+        """[M, width]."""
+
+
+class UnlabelledBatch(NamedTuple):
+    """The unlabelled images of one step."""
+
+    rows: Tensor  # [B] which of the M unlabelled images
+    scores: Tensor  # [B, K] the teacher on weak views
+    student: Tensor  # [B, K] the student on strong views, without gradient
+
+
+class Pseudo(NamedTuple):
+    """What to teach on the unlabelled images of one step."""
+
+    targets: Tensor  # [B, K] in 0..1
+    mask: Tensor | None = None  # [B, K] weight of every cell; None: all count
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a loss is made of. The unlabelled part is missing in the warm-up and for labelled-only methods."""
+
+    labelled: Logits
+    targets: Tensor
+    unlabelled: Logits = field(default_factory=dict)
+    pseudo: Pseudo | None = None
+
+
+class Method(BaseModel):
+    """Labelled and pseudo-labelled images under one loss; a method overrides what it does differently."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    uses_unlabelled: ClassVar[bool] = True  # False: one stage on the labelled images, no main stage
+    separates_heads: ClassVar[bool] = False  # may be a setting: pseudo-labels train other heads than make them
+    updates: ClassVar[dict[str, tuple[str, ...]]] = {"all": ("",)}
+    """Optimiser steps of one training step: name -> prefixes of the parameters it moves."""
+
+    patches: int = Field(1, ge=1, le=8)
+    """Patches per side that are seen beside the whole image; 1 means the whole image only."""
+    merge: Literal["logits", "probs"] = "logits"
+    """How patches become one prediction: by logits as released, or by probabilities as in Eq. 4 of D2L."""
+    alpha: float = Field(1.0, gt=0)
+    """Temperature of that merge: small values follow the best patch, large ones the mean of all."""
+
+    _state: dict[str, Tensor] = PrivateAttr(default_factory=dict)
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """Everything that must survive from step to step."""
+        return self._state
+
+    @property
+    def head_names(self) -> tuple[str, ...]:
+        """The heads this method trains."""
+        parts = ("whole", "patch") if self.patches > 1 else ("whole",)
+        ends = ("make", "use") if self.separates_heads else ("make",)
+        return tuple(f"{part}_{end}" for end in ends for part in parts)
+
+    def build_heads(self, width: int, tags: int) -> nn.Module:
+        """A module (vectors [B, width], part) -> logits by name."""
+        return Heads(width, tags, self.head_names)
+
+    def begin_main(self, seen: Seen) -> None:
+        """Once, between warm-up and main stage."""
+
+    def begin_epoch(self, seen: Seen) -> None:
+        """At the start of every epoch of the main stage."""
+
+    def score(self, logits: Logits) -> Tensor:
+        """The prediction [B, K] in 0..1 that makes pseudo-labels, is measured and tags images."""
+        return mixed_scores(logits, self.merge, self.alpha)
+
+    def pseudo_labels(self, batch: UnlabelledBatch) -> Pseudo:
+        """What to teach on unlabelled images; required of methods that use them."""
+        raise TypeError(f"{type(self).__name__} uses unlabelled images but has no rule for pseudo-labels")
+
+    def cell_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The loss [B, K] of single cells; 0 where the target is unknown."""
+        return asymmetric_loss(logits, targets)
+
+    def loss(self, step: Step, update: str = "all") -> dict[str, Tensor]:
+        """Named sums over images and tags: each part of the image on labels, and on pseudo-labels."""
+        terms = {}
+        for part in ("whole", "patch") if self.patches > 1 else ("whole",):
+            make = self._part(step.labelled[f"{part}_make"])
+            terms[f"labelled_{part}"] = self.cell_loss(make, step.targets).sum()
+            if step.pseudo is not None:
+                end = "use" if self.separates_heads else "make"
+                cells = self.cell_loss(self._part(step.unlabelled[f"{part}_{end}"]), step.pseudo.targets)
+                if step.pseudo.mask is not None:
+                    cells = cells * step.pseudo.mask
+                terms[f"unlabelled_{part}"] = cells.sum()
+        return terms
+
+    def _part(self, logits: Tensor) -> Tensor:
+        """Logits [B, K] of a part of the image; those of patches [B, n, K] are merged first."""
+        logits = logits.float()
+        return logits if logits.dim() == 2 else patch_logits(logits, self.merge, self.alpha)
