@@ -1,6 +1,7 @@
 """The catalogue: one table of image, target per tag and role, in compact arrays."""
 
 import hashlib
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -25,10 +26,17 @@ class Names(Sequence[str]):
     """Image names in one byte array with offsets: a million names cost their bytes and 8 more each."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        encoded = [name.encode("utf-8", "surrogateescape") for name in names]
-        self._offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
-        np.cumsum([len(name) for name in encoded], out=self._offsets[1:])
-        self._bytes = np.frombuffer(b"".join(encoded), dtype=np.uint8)
+        text, ends = bytearray(), array("q", [0])
+        for name in names:
+            text += name.encode("utf-8", "surrogateescape")
+            ends.append(len(text))
+        self._bytes: NDArray[np.uint8] = np.frombuffer(bytes(text), dtype=np.uint8)
+        self._offsets: NDArray[np.int64] = np.array(ends, dtype=np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the names, in bytes."""
+        return self._bytes.nbytes + self._offsets.nbytes
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -70,7 +78,7 @@ class Catalogue:
 
     tags: tuple[str, ...]
     names: Names
-    targets: NDArray[np.int8]  # [N, K] 1 present, 0 absent, UNKNOWN. For benchmarks the truth of hidden images too
+    targets: NDArray[np.int8]  # [N, K] 1, 0 or UNKNOWN; for benchmarks the truth of hidden images too
     roles: NDArray[np.int8]  # [N]
     images: ImageSource
     notes: tuple[str, ...] = ()  # what the reader wants the user to know, a sentence each
@@ -95,5 +103,5 @@ class Catalogue:
         seen = np.where((self.roles == Role.UNLABELLED)[:, None], np.int8(UNKNOWN), self.targets)
         digest = hashlib.sha256("\0".join(self.tags).encode())
         for part in (self.names._bytes, self.names._offsets, self.roles, seen):
-            digest.update(np.ascontiguousarray(part).tobytes())
+            digest.update(np.ascontiguousarray(part).reshape(-1).data)
         return digest.hexdigest()

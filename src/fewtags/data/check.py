@@ -1,0 +1,140 @@
+"""Everything wrong with a data set at once; nothing is trained, nothing stops at the first problem."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fewtags.data import read, split_spec
+from fewtags.data.catalogue import Catalogue, Role
+from fewtags.errors import BadImage, UserError
+
+FEW = 5  # labelled positives below which a tag is hardly learnt
+_SHOWN = 20  # bad files and pairs that the text shows; the report holds all
+
+
+@dataclass(frozen=True)
+class TagCount:
+    """How often a tag is present, absent and unknown among the labelled images, and present in the test images."""
+
+    tag: str
+    present: int
+    absent: int
+    unknown: int
+    test: int
+
+
+@dataclass
+class Report:
+    """What `fewtags check` found. Problems stop training; bad files and the rest do not."""
+
+    spec: str
+    problems: list[str] = field(default_factory=list)  # with file and line
+    warnings: list[str] = field(default_factory=list)
+    images: dict[str, int] = field(default_factory=dict)  # role -> number of images
+    tags: list[TagCount] = field(default_factory=list)
+    rare: list[str] = field(default_factory=list)  # tags with fewer than FEW labelled positives
+    duplicates: list[tuple[str, str]] = field(
+        default_factory=list
+    )  # training image, test image of the same bytes
+    bad: list[tuple[str, str]] = field(default_factory=list)  # image, reason
+
+    @property
+    def ok(self) -> bool:
+        """Whether training would start."""
+        return not self.problems
+
+    def lines(self) -> list[str]:
+        """The report as plain text."""
+        total = ", ".join(f"{count} {role}" for role, count in self.images.items())
+        lines = [f"{self.spec}: {total or 'nothing could be read'}"]
+        lines += _section("problem", self.problems, shown=len(self.problems))
+        lines += _section("bad image file", [f"{name}: {reason}" for name, reason in self.bad])
+        pairs = [f"{train} = {test}" for train, test in self.duplicates]
+        lines += _section(
+            "image both in training and in test", pairs, plural="images both in training and in test"
+        )
+        lines += _section("warning", self.warnings)
+        if self.tags:
+            width = max(len("tag"), *(len(count.tag) for count in self.tags))
+            lines.append(f"{'tag':<{width}}  present   absent  unknown     test")
+            lines += [
+                f"{c.tag:<{width}} {c.present:>8} {c.absent:>8} {c.unknown:>8} {c.test:>8}"
+                + (f"  fewer than {FEW}" if c.tag in self.rare else "")
+                for c in self.tags
+            ]
+        if not (self.problems or self.bad or self.duplicates or self.warnings):
+            lines.append("nothing wrong found")
+        return lines
+
+
+def check(
+    spec: str, labels: Path | None = None, seed: int = 1, advance: Callable[[int, int], None] | None = None
+) -> Report:
+    """Read DATA and decode every image; advance is told how many are done, and of how many."""
+    report = Report(spec)
+    catalogue = _read(spec, labels, seed, report)
+    if catalogue is None:
+        return report
+    report.warnings += catalogue.notes
+    report.images = {role.name.lower(): len(catalogue.rows(role)) for role in Role}
+    _count_tags(catalogue, report)
+    _look_at_images(catalogue, report, advance)
+    return report
+
+
+def _read(spec: str, labels: Path | None, seed: int, report: Report) -> Catalogue | None:
+    try:
+        kind, path = split_spec(spec)
+        if kind != "folder":
+            return read(spec, labels, seed)
+        from fewtags.data.folder import scan_folder
+
+        catalogue, problems = scan_folder(Path(path), labels)
+    except UserError as error:
+        report.problems.append(str(error))
+        return None
+    report.problems += problems.texts
+    if problems.count > len(problems.texts):
+        report.problems.append(f"… and {problems.count - len(problems.texts)} more")
+    return catalogue
+
+
+def _count_tags(catalogue: Catalogue, report: Report) -> None:
+    labelled = catalogue.targets[catalogue.roles == Role.LABELLED]
+    test = catalogue.targets[catalogue.roles == Role.TEST]
+    for column, tag in enumerate(catalogue.tags):
+        present, absent = int((labelled[:, column] == 1).sum()), int((labelled[:, column] == 0).sum())
+        unknown = len(labelled) - present - absent
+        report.tags.append(TagCount(tag, present, absent, unknown, int((test[:, column] == 1).sum())))
+        if present < FEW:
+            report.rare.append(tag)
+    if report.rare:
+        report.warnings.append(f"fewer than {FEW} labelled images have: {', '.join(report.rare)}")
+
+
+def _look_at_images(catalogue: Catalogue, report: Report, advance: Callable[[int, int], None] | None) -> None:
+    test_names: dict[bytes, str] = {}
+    # Test images first: training images are then compared with the smaller table.
+    rows = [*catalogue.rows(Role.TEST), *catalogue.rows(Role.LABELLED), *catalogue.rows(Role.UNLABELLED)]
+    for done, row in enumerate(rows, 1):
+        name = catalogue.names[int(row)]
+        try:
+            catalogue.images.image(name)
+            print_ = catalogue.images.fingerprint(name)
+        except BadImage as reason:
+            report.bad.append((name, str(reason)))
+        else:
+            if catalogue.roles[row] == Role.TEST:
+                test_names.setdefault(print_, name)
+            elif print_ in test_names:
+                report.duplicates.append((name, test_names[print_]))
+        if advance:
+            advance(done, len(rows))
+
+
+def _section(title: str, entries: list[str], plural: str = "", shown: int = _SHOWN) -> list[str]:
+    if not entries:
+        return []
+    name = title if len(entries) == 1 else plural or f"{title}s"
+    more = [f"  … and {len(entries) - shown} more"] if len(entries) > shown else []
+    return [f"{len(entries)} {name}:", *(f"  {entry}" for entry in entries[:shown]), *more]

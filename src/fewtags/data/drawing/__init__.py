@@ -1,0 +1,1 @@
+"""The parts of the embedded scenes: the plan, the backdrop, and the painters of single things."""

@@ -1,0 +1,91 @@
+"""Hiding labels: which of the labelled images keep theirs."""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fewtags.data.catalogue import Catalogue, Role
+from fewtags.errors import UserError, nearest
+
+SPLITS = ("paper", "balanced")
+
+
+def hide(catalogue: Catalogue, share: float, seed: int, how: str = "paper") -> Catalogue:
+    """A catalogue in which a share of the labelled images stays labelled and the rest counts as unlabelled.
+
+    paper: the first int(share·n) of RandomState(seed).permutation(n). balanced: as many, chosen so that every tag
+    keeps its share and, where possible, one image at least. Rows are put in the order of the draw: labelled,
+    hidden, those unlabelled before, test. Targets of hidden rows stay, as truth to measure against.
+    """
+    rows = catalogue.rows(Role.LABELLED)
+    kept = _count(len(rows), share)
+    if not 0 <= seed < 2**32:
+        raise UserError(f"seed {seed}: must be between 0 and {2**32 - 1}")
+    if how not in SPLITS:
+        raise UserError(f"split {how!r} is unknown{nearest(how, SPLITS)}; there are {' and '.join(SPLITS)}")
+    order = np.random.RandomState(seed).permutation(len(rows))  # noqa: NPY002 (the papers' generator)
+    if how == "balanced":
+        chosen = _balanced(catalogue.targets[rows[order]] == 1, kept)
+        order = np.concatenate([order[chosen], order[~chosen]])
+    drawn = rows[order]
+    others = [catalogue.rows(Role.UNLABELLED), catalogue.rows(Role.TEST)]
+    result = catalogue.take(np.concatenate([drawn, *others]))
+    roles = result.roles.copy()
+    roles[kept : len(rows)] = Role.UNLABELLED
+    return replace(result, roles=roles)
+
+
+def _count(labelled: int, share: float) -> int:
+    if not 0 < share < 1:
+        raise UserError(f"labelled share {share}: must be between 0 and 1; leave it out to use every label")
+    if not labelled:
+        raise UserError("no labelled training image to hide labels of")
+    kept = int(share * labelled)
+    if not kept:
+        raise UserError(f"labelled share {share} of {labelled} images is less than one image; ask for more")
+    return kept
+
+
+def _balanced(present: NDArray[np.bool_], kept: int) -> NDArray[np.bool_]:
+    """Choose exactly `kept` of the rows of present [n, K], already in random order -> [n] of bool.
+
+    First one row for every tag, rarest tag first; then iterative stratification: the rows of the rarest tag that is
+    left go to the side that still lacks most of it.
+    """
+    chosen = _cover(present, kept)
+    free = ~chosen
+    room = np.array([len(present) - kept, kept - chosen.sum()])  # hidden, chosen
+    totals = present.sum(axis=0)
+    share = kept / len(present)
+    lack = np.stack([(1 - share) * totals, share * totals - present[chosen].sum(axis=0)])  # [2, K]
+    left = present[free].sum(axis=0)
+    while left.any():
+        tag = int(np.argmin(np.where(left > 0, left, left.max() + 1)))
+        for row in np.flatnonzero(present[:, tag] & free):
+            wants = lack[:, tag] + room / len(present)  # the room, below one in sum, only settles ties
+            side = int(np.argmax(np.where(room > 0, wants, -np.inf)))
+            chosen[row] = side == 1
+            lack[side] -= present[row]
+            room[side] -= 1
+            left -= present[row]
+            free[row] = False
+    chosen[np.flatnonzero(free)[: room[1]]] = True  # rows without any tag fill what is left
+    return chosen
+
+
+def _cover(present: NDArray[np.bool_], kept: int) -> NDArray[np.bool_]:
+    """At most `kept` rows [n] such that every tag that occurs has one; when there are too few, as many as they can."""
+    chosen = np.zeros(len(present), dtype=bool)
+    totals = present.sum(axis=0)
+    bare = totals > 0
+    for _ in range(kept):
+        if not bare.any():
+            break
+        tag = int(np.argmin(np.where(bare, totals, len(present) + 1)))
+        rows = np.flatnonzero(present[:, tag])
+        if bare.sum() > kept - chosen.sum():  # too few for one row each: take the row that serves most tags
+            rows = rows[[np.argmax(present[rows][:, bare].sum(axis=1))]]
+        chosen[rows[0]] = True
+        bare &= ~present[rows[0]]
+    return chosen

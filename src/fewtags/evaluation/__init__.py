@@ -1,0 +1,22 @@
+"""How good the scores and decisions are: metrics over all tags, and a table with one row a tag."""
+
+from fewtags.evaluation.metrics import (
+    average_precision,
+    coverage_error,
+    f1_scores,
+    label_ranking_average_precision,
+    mean_average_precision,
+    ranking_loss,
+)
+from fewtags.evaluation.table import per_tag, summarise
+
+__all__ = [
+    "average_precision",
+    "coverage_error",
+    "f1_scores",
+    "label_ranking_average_precision",
+    "mean_average_precision",
+    "per_tag",
+    "ranking_loss",
+    "summarise",
+]

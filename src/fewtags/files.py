@@ -1,0 +1,66 @@
+"""Files that are written whole or not at all, and the folder where computed things are kept."""
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from fewtags.errors import Fault
+
+
+@contextlib.contextmanager
+def written_whole(path: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file beside `path`; it takes the name only when all of it is on the disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise Fault(f"{path} could not be written ({error.strerror}); what was there before is unchanged") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small text file whole."""
+    with written_whole(path) as file:
+        file.write(text.encode("utf-8", "surrogateescape"))
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON with a line a key, so that people can read and compare it."""
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def cache_folder() -> Path:
+    """Where features and engines are kept: $FEWTAGS_CACHE, else the user's cache folder."""
+    given = os.environ.get("FEWTAGS_CACHE")
+    if given:
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fewtags"
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _sync_folder(folder: Path) -> None:
+    """The new name itself must survive a power cut, where the system allows to ask for that."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,121 @@
+"""Weight files in, without ever running what is in them; and the digest of a network."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from fewtags.errors import UserError
+
+_PICKLED = (".pth", ".pt")
+_WRAPPERS = ("state_dict", "model")  # keys under which training scripts keep the weights
+_PARALLEL = "module."  # what DataParallel puts before every name
+_COUNTER = "num_batches_tracked"  # absent from old files; inference never reads it
+_SHOWN = 3  # differing keys named in a message
+
+
+def load_weights(module: nn.Module, file: Path, optional: str = "") -> None:
+    """Copy the weights of a .safetensors, .pth or .pt file into a module, all of them or none.
+
+    optional: the child that a file may lack or bring in another size (a classifier).
+    """
+    state = read_weights(file)
+    if optional:
+        state = _fitting(state, optional, getattr(module, "width", None))
+    _compare(module, state, file, f"{optional}." if optional else "")
+    # The counters are filled in; the comparison above is stricter than torch's in all that matters.
+    module.load_state_dict(state, strict=False)
+
+
+def read_weights(file: Path) -> dict[str, Tensor]:
+    """Name -> tensor from a weight file, without the wrappers that training scripts put around it."""
+    file = Path(file)
+    if not file.is_file():
+        raise UserError(f"{file}: no such weight file; check the path given with --weights")
+    content = _read_safetensors(file) if file.suffix == ".safetensors" else _read_pickled(file)
+    for wrapper in _WRAPPERS:
+        if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
+            content = content[wrapper]
+    if not isinstance(content, Mapping) or not content:
+        raise UserError(f"{file}: holds no weights by name; save the network's state_dict() instead")
+    odd = [
+        name for name, value in content.items() if not (isinstance(name, str) and isinstance(value, Tensor))
+    ]
+    if odd:
+        raise UserError(f"{file}: {odd[0]!r} is no tensor; save the network's state_dict() and nothing else")
+    return {name.removeprefix(_PARALLEL): value for name, value in content.items()}
+
+
+def digest(module: nn.Module) -> str:
+    """sha256 (hex) over name, kind, shape and bytes of every parameter and buffer, input scaling included."""
+    sha = hashlib.sha256()
+    for name, value in sorted([*module.named_parameters(), *module.named_buffers()]):
+        value = value.detach().cpu().contiguous()
+        sha.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        sha.update(value.reshape(-1).view(torch.uint8).numpy().data)
+    return sha.hexdigest()
+
+
+def _read_safetensors(file: Path) -> Any:
+    try:
+        return load_file(file)
+    except Exception as error:  # a broken file may fail in any way
+        raise UserError(f"{file}: not a readable safetensors file ({first_line(error)})") from error
+
+
+def _read_pickled(file: Path) -> Any:
+    if file.suffix not in _PICKLED:
+        raise UserError(f"{file}: weights are read from .safetensors, .pth or .pt files")
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # a broken or hostile file may fail in any way
+        raise UserError(
+            f"{file}: not a file of plain tensors, so nothing in it was run or loaded; save the network's "
+            "state_dict(), best as .safetensors"
+        ) from error
+
+
+def _fitting(state: dict[str, Tensor], optional: str, width: int | None) -> dict[str, Tensor]:
+    """The state without a classifier that reads vectors of another length."""
+    weight = state.get(f"{optional}.weight")
+    if weight is not None and weight.ndim == 2 and weight.shape[1] == width and f"{optional}.bias" in state:
+        return state
+    return {name: value for name, value in state.items() if not name.startswith(f"{optional}.")}
+
+
+def _compare(module: nn.Module, state: dict[str, Tensor], file: Path, optional: str) -> None:
+    def shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+        return {
+            name: tuple(value.shape)
+            for name, value in tensors.items()
+            if not name.endswith(_COUNTER) and not (optional and name.startswith(optional))
+        }
+
+    expected, found = shapes(module.state_dict()), shapes(state)
+    names = [name for name in {**expected, **found} if expected.get(name) != found.get(name)]
+    if not names:
+        return
+    lines = [
+        f"  {name}: {_shown(found.get(name))} in the file, {_shown(expected.get(name))} in the network"
+        for name in names[:_SHOWN]
+    ]
+    more = f"\n  and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    called = getattr(module, "name", type(module).__name__)
+    raise UserError(
+        f"{file}: these are not weights of {called}; choose the backbone that the file belongs to\n"
+        + "\n".join(lines)
+        + more
+    )
+
+
+def _shown(shape: tuple[int, ...] | None) -> str:
+    return "missing" if shape is None else "×".join(map(str, shape)) or "one number"
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, short enough for a message of ours."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,1 @@
+"""The one loop, its stages, its sources of batches and its checkpoints."""

@@ -1,0 +1,423 @@
+"""The one loop: warm-up stage, main stage, evaluation, checkpoint. It knows no method by name and no file."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from fewtags.errors import Fault
+from fewtags.evaluation import f1_scores, mean_average_precision
+from fewtags.methods.base import Method, Pseudo, Step, UnlabelledBatch
+from fewtags.models.ema import Average
+from fewtags.models.heads import Heads, Logits, patch_logits
+from fewtags.models.network import Network
+from fewtags.thresholds import decide, metric_adaptive
+from fewtags.training.plan import StepRows, plan_epoch
+from fewtags.training.recipe import Recipe, Stage
+from fewtags.training.schedule import one_cycle
+from fewtags.training.source import Batch, Epoch, Kind, Part, Source, Views
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What is known of the images of a split: 1, 0, negative for unknown."""
+
+    labelled: Tensor  # [N, K]
+    unlabelled: int  # how many there are; what they show, nobody in here may learn from
+    truth: Tensor | None = None  # [M, K] of unlabelled images in benchmarks: measures pseudo-labels, nothing else
+    test: Tensor | None = None  # [T, K]
+
+
+class Observer:
+    """Is told what happens and may ask to stop; the base class looks on in silence."""
+
+    def stage(self, stage: Stage, steps: int, done: int) -> None:
+        """A stage begins or goes on: `done` of `steps` steps lie behind."""
+
+    def step(self, report: Record) -> None:
+        """A step is done: stage, epoch, step, losses, learning_rate, beta1, scores, pseudo."""
+
+    def epoch(self, record: Record) -> None:
+        """An epoch is done: everything that was measured."""
+
+    def save(self, loop: "Loop") -> None:
+        """Between two steps, where a checkpoint may be written; raises Interrupted to stop here."""
+
+
+@dataclass
+class Position:
+    """The next step to be done."""
+
+    stage: int = 0
+    epoch: int = 0
+    step: int = 0
+
+
+@dataclass
+class Best:
+    """The protocol of the paper keeps the weights with the best mAP on the test split."""
+
+    record: Record = field(default_factory=dict)
+    weights: dict[str, Tensor] = field(default_factory=dict)
+    last_gain: dict[str, int] = field(default_factory=dict)  # epoch in which raw and averaged weights were best
+    top: dict[str, float] = field(default_factory=dict)
+
+
+class Loop:
+    """One training run. `run()` is the story; what follows it are its words."""
+
+    def __init__(
+        self,
+        network: Network,
+        source: Source,
+        method: Method,
+        recipe: Recipe,
+        targets: Targets,
+        fabric: Fabric | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self.fabric = fabric or Fabric(accelerator="cpu", devices=1)
+        self.network = network.to(self.fabric.device)
+        self.source, self.method, self.recipe, self.targets = source, method, recipe, targets
+        self.observer = observer or Observer()
+        self.stages = recipe.stages(method.uses_unlabelled)
+        self.position = Position()
+        self.average = Average(self.network, 0.0)
+        self.optimisers: dict[str, torch.optim.AdamW] = {}
+        self.tally: dict[str, Tensor] = {}  # sums over the steps of the running epoch
+        self.best = Best()
+        self._labelled = targets.labelled.to(self.fabric.device)
+
+    def run(self) -> Network:
+        """Train to the end, from wherever `position` stands, and return the network to keep."""
+        while self.position.stage < len(self.stages):
+            stage = self.stages[self.position.stage]
+            self._begin_stage(stage)
+            while self.position.epoch < stage.epochs:
+                self._run_epoch(stage)
+                record = self._measure(stage)
+                self.observer.epoch(record)
+                self.tally = {}
+                self.position = Position(self.position.stage, self.position.epoch + 1)
+                self.observer.save(self)
+                if self._paper and self._stalled(record):
+                    break
+            self.position = Position(self.position.stage + 1)
+        if self.best.weights:
+            self.average.network.load_state_dict(self.best.weights)
+        return self.average.network
+
+    def _run_epoch(self, stage: Stage) -> None:
+        epoch = self._views_of(stage, self.position.epoch)
+        plan = self._plan(stage, self.position.epoch)
+        if stage.unlabelled_batch and self.position.step == 0:
+            seen = SeenByTeacher(self, self.position.epoch)
+            if self.position.epoch == 0:
+                self.method.begin_main(seen)
+            self.method.begin_epoch(seen)
+        rank, processes = self.fabric.global_rank, self.fabric.world_size
+        rest = plan[self.position.step :]
+        batches = self.source.steps([rows.share(rank, processes) for rows in rest], epoch)
+        for rows, batch in zip(rest, batches, strict=True):
+            number = self.position.epoch * len(plan) + self.position.step
+            torch.manual_seed(_mix(self.recipe.seed, self.position.stage, number))
+            rate, beta1 = one_cycle(number, stage.planned_epochs * len(plan), stage.learning_rate)
+            report = self._step(rows, batch, rate, beta1)
+            self.position.step += 1
+            self.observer.step({"stage": stage.name, "epoch": self.position.epoch, **report})
+            if self.position.step < len(plan):
+                self.observer.save(self)
+
+    def _step(self, rows: StepRows, batch: Batch, rate: float, beta1: float) -> Record:
+        report: Record = {"learning_rate": rate, "beta1": beta1}
+        labelled = batch.labelled.to(self.fabric.device)
+        targets = self._labelled[self._mine(torch.from_numpy(rows.labelled))]
+        views, pseudo, scores = labelled, None, None
+        if batch.weak is not None and batch.strong is not None:
+            views = labelled.followed_by(batch.strong.to(self.fabric.device))
+            scores = self._gather(self._teach(batch.weak), len(rows.unlabelled))
+        for update, optimiser in self.optimisers.items():
+            logits = self.student(*views)
+            of_labelled, of_unlabelled = _split(logits, len(targets))
+            if scores is not None and pseudo is None:
+                pseudo = self._pseudo_labels(rows, scores, of_unlabelled, report)
+            terms = self.method.loss(Step(of_labelled, targets, of_unlabelled, pseudo), update)
+            self._optimise(optimiser, terms, rate, beta1)
+            report.setdefault("losses", {}).update(terms)
+        self.average.follow(self.network)
+        report["losses"] = {name: self._sum(value.detach()) for name, value in report["losses"].items()}
+        for name, value in report["losses"].items():
+            self._count(f"loss_{name}", value.double())
+        return report
+
+    def _optimise(self, optimiser: torch.optim.AdamW, terms: dict[str, Tensor], rate: float, beta1: float) -> None:
+        """One update of the weights, or a Fault before they are touched."""
+        loss = torch.stack(list(terms.values())).sum()
+        self._require_finite(loss, "loss", terms)
+        group = optimiser.param_groups[0]
+        group["lr"], group["betas"] = rate, (beta1, 0.999)
+        optimiser.zero_grad(set_to_none=True)
+        self.fabric.backward(loss * self.fabric.world_size)  # processes average their gradients; losses are sums
+        gradients = [p.grad for p in group["params"] if p.grad is not None]
+        if gradients:
+            self._require_finite(torch.stack(torch._foreach_norm(gradients)).sum(), "gradient", terms)
+        optimiser.step()
+
+    def _pseudo_labels(self, rows: StepRows, scores: Tensor, logits: Logits, report: Record) -> Pseudo:
+        """Ask the method once for the images of all processes, so that its state is the same everywhere."""
+        student = self._gather(self.method.score({k: z.detach() for k, z in logits.items()}), len(scores))
+        where = torch.from_numpy(rows.unlabelled)
+        with torch.no_grad():
+            pseudo = self.method.pseudo_labels(UnlabelledBatch(where.to(scores.device), scores, student))
+        report |= {"scores": scores, "pseudo": pseudo.targets}
+        if self.targets.truth is not None:
+            truth, made = self.targets.truth[where], (pseudo.targets >= 0.5).cpu()
+            known = truth >= 0
+            self._count("pseudo_right", (made & (truth == 1)).sum(0).double())
+            self._count("pseudo_made", (made & known).sum(0).double())
+            self._count("pseudo_true", (truth == 1).sum(0).double())
+        mask = None if pseudo.mask is None else self._mine(pseudo.mask)
+        return Pseudo(self._mine(pseudo.targets).detach(), mask)
+
+    def _begin_stage(self, stage: Stage) -> None:
+        steps = len(self._plan(stage, 0))
+        self.network.requires_grad_(True).body.requires_grad_(stage.body_learns)
+        fresh = self.position.epoch == 0 and self.position.step == 0
+        if fresh:
+            if stage.name == "main" and isinstance(self.network.heads, Heads):
+                self.network.heads.copy_make_to_use()
+            self.average = Average(self.network, 0.0)
+        self.average.decay = self.recipe.decay(stage.epochs * steps)
+        if fresh or not self.optimisers:
+            self.optimisers = make_optimisers(self.network, self.method, self.recipe.weight_decay)
+        self.student = self.fabric.setup_module(self.network, move_to_device=False).train()
+        if not stage.body_learns:
+            self.network.body.eval()
+        self.observer.stage(stage, stage.epochs * steps, self.position.epoch * steps + self.position.step)
+
+    def _measure(self, stage: Stage) -> Record:
+        """What is known at the end of an epoch; test labels are looked at, and choose nothing of ours."""
+        record: Record = {"stage": stage.name, "epoch": self.position.epoch}
+        steps = len(self._plan(stage, 0))
+        record |= {k.removeprefix("loss_"): v.item() for k, v in self.tally.items() if k.startswith("loss_")}
+        record["loss"] = sum(v.item() for k, v in self.tally.items() if k.startswith("loss_"))
+        record["steps"] = steps
+        if "pseudo_made" in self.tally:
+            record |= _pseudo_quality(self.tally)
+        thresholds = self.method.state.get("thresholds")
+        if thresholds is not None:
+            record["thresholds"] = [round(float(t), 6) if np.isfinite(float(t)) else None for t in thresholds]
+        last_of_stage = self.position.epoch == stage.epochs - 1
+        if self.targets.test is not None and (stage.name == "main" or last_of_stage or self._paper):
+            record |= self._test(self.average.network, thresholds)
+            if self._paper:
+                raw = self._test(self.network, thresholds)
+                record |= {f"raw_{name}": value for name, value in raw.items()}
+                if stage is self.stages[-1]:
+                    self._keep_best(record, raw)
+        return record
+
+    def _test(self, network: Network, thresholds: Tensor | None) -> Record:
+        """mAP, CF1, OF1 of a network on the test split; thresholds of the method, or MAT on labelled images."""
+        assert self.targets.test is not None  # noqa: S101 - for the type checker
+        if thresholds is None:
+            labelled = self.scores("labelled", "weak", network)
+            thresholds = metric_adaptive(labelled, self.targets.labelled, "f1")
+        truth = self.targets.test.numpy()
+        mixed, alone = self._test_scores(network)
+        f1 = f1_scores(decide(mixed, thresholds.cpu().to(mixed)).numpy(), truth)
+        return {
+            "map": mean_average_precision(mixed.numpy(), truth),
+            "map_paper": mean_average_precision(mixed.numpy(), truth, empty="zero"),
+            **{f"map_{part}": mean_average_precision(scores.numpy(), truth) for part, scores in alone.items()},
+            **{name: f1[name] for name in ("cf1", "of1", "cf1_nanmean")},
+        }
+
+    def _test_scores(self, network: Network) -> tuple[Tensor, dict[str, Tensor]]:
+        """The mixed score of the test images, and what whole image and patches say alone."""
+
+        def read(logits: Logits) -> dict[str, Tensor]:
+            scores = {"mixed": self.method.score(logits)}
+            if "patch_make" in logits:
+                patch = patch_logits(logits["patch_make"].float(), self.method.merge, self.method.alpha)
+                scores |= {"whole": logits["whole_make"].float().sigmoid(), "patch": patch.sigmoid()}
+            return scores
+
+        found = self._sweep("test", "plain", network, read)
+        return found.pop("mixed"), found
+
+    def _keep_best(self, record: Record, raw: Record) -> None:
+        """The paper's choice: raw before averaged, earlier before later, by mAP on the test split."""
+        for name, found in (("raw", raw), ("average", record)):
+            if found["map_paper"] > self.best.top.get(name, 0.0):
+                self.best.top[name] = found["map_paper"]
+                self.best.last_gain[name] = self.position.epoch
+        use_average = record["map_paper"] > raw["map_paper"]
+        chosen = record if use_average else raw
+        if chosen["map_paper"] > self.best.record.get("map_paper", -1.0):
+            kept = {name: chosen[name] for name in ("map", "map_paper", "cf1", "of1", "cf1_nanmean")}
+            self.best.record = {**kept, "epoch": self.position.epoch, "average": use_average}
+            network = self.average.network if use_average else self.network
+            self.best.weights = {name: value.clone() for name, value in network.state_dict().items()}
+
+    def _stalled(self, record: Record) -> bool:
+        """The released early stop: six epochs without a gain, and the averaged weights past their best."""
+        if not self.best.last_gain:
+            return False
+        since = record["epoch"] - max(self.best.last_gain.values())
+        return since > 5 and record["map_paper"] < self.best.top["average"]
+
+    def scores(self, part: Part, kind: Kind, network: Network | None = None) -> Tensor:
+        """The method's scores [n, K] of all images of a part, by the teacher unless another network is given."""
+        return self._sweep(part, kind, network, lambda logits: {"": self.method.score(logits)})[""]
+
+    def vectors(self, part: Part) -> Tensor:
+        """What the teacher's body makes of the weak whole view of every image of a part [n, width]."""
+        body = self.average.network.body
+        found = [body(views.to(self.fabric.device).whole).cpu() for views in self._all_views(part, "weak")]
+        return self._gather(torch.cat(found), self._size(part))
+
+    def _sweep(
+        self, part: Part, kind: Kind, network: Network | None, read: Callable[[Logits], dict[str, Tensor]]
+    ) -> dict[str, Tensor]:
+        network = network or self.average.network
+        was_training = network.training
+        network.eval()
+        found: dict[str, list[Tensor]] = {}
+        with torch.no_grad():
+            for views in self._all_views(part, kind):
+                for name, value in read(network(*views.to(self.fabric.device))).items():
+                    found.setdefault(name, []).append(value)
+        if was_training:
+            self.student.train()
+            if not self.stages[self.position.stage].body_learns:
+                self.network.body.eval()
+        return {name: self._gather(torch.cat(rows), self._size(part)).cpu() for name, rows in found.items()}
+
+    def _all_views(self, part: Part, kind: Kind) -> Iterator[Views]:
+        stage = self.stages[min(self.position.stage, len(self.stages) - 1)]
+        rows = np.arange(self._size(part))[self.fabric.global_rank :: self.fabric.world_size]
+        return self.source.sweep(part, rows, kind, self._views_of(stage, self.position.epoch))
+
+    def _size(self, part: Part) -> int:
+        if part == "unlabelled":
+            return self.targets.unlabelled
+        known = self.targets.labelled if part == "labelled" else self.targets.test
+        return 0 if known is None else len(known)
+
+    def _teach(self, weak: Views) -> Tensor:
+        with torch.no_grad():
+            return self.method.score(self.average.network(*weak.to(self.fabric.device)))
+
+    def _plan(self, stage: Stage, epoch: int) -> list[StepRows]:
+        key = (self.recipe.seed, self.stages.index(stage), epoch) if stage.shuffle else None
+        n, m = len(self.targets.labelled), self.targets.unlabelled
+        return plan_epoch(n, m, stage.labelled_batch, stage.unlabelled_batch, key)
+
+    def _views_of(self, stage: Stage, epoch: int) -> Epoch:
+        number = self.stages.index(stage)
+        return Epoch(self.recipe.seed, number, epoch, self.recipe.labelled_view, stage.cutout)
+
+    @property
+    def _paper(self) -> bool:
+        return self.recipe.protocol == "paper"
+
+    def _mine(self, rows: Tensor) -> Tensor:
+        """This process's share of rows that all processes know."""
+        return rows[self.fabric.global_rank :: self.fabric.world_size]
+
+    def _gather(self, rows: Tensor, total: int) -> Tensor:
+        """The rows of all processes in the order of the plan; each holds every world_size-th of `total`."""
+        processes = self.fabric.world_size
+        if processes == 1:
+            return rows
+        padded = rows.new_zeros((-(-total // processes), *rows.shape[1:]))
+        padded[: len(rows)] = rows
+        everyone: Tensor = self.fabric.all_gather(padded)  # type: ignore[assignment]
+        return everyone.transpose(0, 1).flatten(0, 1)[:total]
+
+    def _sum(self, value: Tensor) -> Tensor:
+        if self.fabric.world_size == 1:
+            return value
+        total: Tensor = self.fabric.all_reduce(value, reduce_op="sum")  # type: ignore[assignment]
+        return total
+
+    def _count(self, name: str, value: Tensor) -> None:
+        value = value.cpu()
+        self.tally[name] = self.tally[name] + value if name in self.tally else value
+
+    def _require_finite(self, value: Tensor, what: str, terms: dict[str, Tensor]) -> None:
+        if bool(torch.isfinite(self._sum(value.detach()))):
+            return
+        parts = ", ".join(f"{name} {term.item():.4g}" for name, term in terms.items())
+        raise Fault(
+            f"the {what} is not finite in epoch {self.position.epoch}, step {self.position.step} ({parts}); "
+            "the weights were not touched. A smaller learning rate often helps: --set learning_rate=1e-4"
+        )
+
+
+class SeenByTeacher:
+    """What a method may look at between steps; see fewtags.methods.base.Seen."""
+
+    def __init__(self, loop: Loop, epoch: int) -> None:
+        self._loop = loop
+        self.epoch = epoch
+        self.targets = loop.targets.labelled
+
+    @cached_property
+    def labelled_scores(self) -> Tensor:
+        """[N, K] in 0..1."""
+        return self._loop.scores("labelled", "weak")
+
+    @cached_property
+    def unlabelled_scores(self) -> Tensor:
+        """[M, K] in 0..1."""
+        return self._loop.scores("unlabelled", "weak")
+
+    @cached_property
+    def labelled_vectors(self) -> Tensor:
+        """[N, width]."""
+        return self._loop.vectors("labelled")
+
+    @cached_property
+    def unlabelled_vectors(self) -> Tensor:
+        """[M, width]."""
+        return self._loop.vectors("unlabelled")
+
+
+def make_optimisers(network: Network, method: Method, weight_decay: float) -> dict[str, torch.optim.AdamW]:
+    """One optimiser for every update of the method, over the parameters that its prefixes name."""
+    made = {}
+    for update, prefixes in method.updates.items():
+        chosen = [p for name, p in network.named_parameters() if name.startswith(prefixes) and p.requires_grad]
+        made[update] = torch.optim.AdamW(chosen, lr=0.0, weight_decay=weight_decay, eps=1e-8)
+    return made
+
+
+def _split(logits: Logits, labelled: int) -> tuple[Logits, Logits]:
+    return {k: z[:labelled] for k, z in logits.items()}, {k: z[labelled:] for k, z in logits.items()}
+
+
+def _mix(*numbers: int) -> int:
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def _pseudo_quality(tally: dict[str, Tensor]) -> Record:
+    """Precision, recall and CF1 of an epoch's pseudo-labels, from the counts of its steps."""
+    right, made, true = (tally[f"pseudo_{name}"].numpy() for name in ("right", "made", "true"))
+    precision = np.divide(right, made, out=np.zeros_like(right), where=made > 0).mean()
+    recall = np.divide(right, true, out=np.zeros_like(right), where=true > 0).mean()
+    both = precision + recall
+    return {
+        "pseudo_cp": precision,
+        "pseudo_cr": recall,
+        "pseudo_cf1": 2 * precision * recall / both if both else 0.0,
+        "pseudo_positives": float(made.sum()),
+    }

@@ -1,0 +1,143 @@
+"""Every number of a training run, with its default and the reason for it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fewtags.views import ViewSpec
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stretch of training with one learning-rate cycle."""
+
+    name: Literal["warmup", "main"]
+    epochs: int  # that are run
+    planned_epochs: int  # that the learning-rate cycle is laid out for
+    learning_rate: float
+    labelled_batch: int
+    unlabelled_batch: int  # 0: labelled images only
+    body_learns: bool
+    shuffle: bool
+    cutout: bool  # in the strong view
+
+
+class Recipe(BaseModel):
+    """Settings of the loop that do not belong to a method."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    tune: Literal["heads", "all"] = "heads"
+    """`heads` learns on stored features of a frozen backbone (minutes on a CPU); `all` trains every weight."""
+    protocol: Literal["ours", "paper"] = "ours"
+    """`paper` repeats the released schedule, batches and choice of the best epoch on the test split."""
+    seed: int = Field(1, ge=0)
+    """Order of images, draws of views, first weights, and the split where one is made."""
+    warmup: int = Field(40, ge=0)
+    """Epochs over the labelled images before pseudo-labels begin."""
+    epochs: int = Field(10, ge=0)
+    """Epochs over the unlabelled images after that."""
+    size: int = Field(224, ge=16)
+    """Side of the network's input in pixels; more finds smaller things and costs its square."""
+    warmup_learning_rate: float = Field(1e-3, gt=0)
+    """Peak of the warm-up's cycle."""
+    learning_rate: float = Field(3e-4, gt=0)
+    """Peak of the main stage's cycle; with 1e-3 frozen features drift."""
+    weight_decay: float = Field(1e-2, ge=0)
+    """AdamW, on every weight."""
+    warmup_batch: int = Field(16, ge=1)
+    """Labelled images a step of the warm-up."""
+    labelled_batch: int = Field(8, ge=1)
+    """Labelled images a step of the main stage."""
+    unlabelled_batch: int = Field(56, ge=1)
+    """Unlabelled images a step of the main stage."""
+    ema_share: float = Field(0.1, gt=0, le=1)
+    """The teacher averages over this share of a stage's steps."""
+    ema_decay: float | None = Field(None, gt=0, lt=1)
+    """The teacher's decay itself; none derives it from ema_share."""
+    labelled_view: Literal["weak", "strong"] = "weak"
+    """View of the labelled images in training; on stored features strong draws cost half a point."""
+    strong_draws: int = Field(2, ge=1)
+    """Strong draws kept of every unlabelled image (heads only); more cost time once and disk."""
+    adapter: int = Field(512, ge=1)
+    """Hidden width of what is learned between frozen features and heads (heads only)."""
+    patch_source: Literal["resized", "original"] = "resized"
+    """Cut patches from the resized image, as released, or before shrinking it."""
+    patch_size: Literal["full", "native"] = "full"
+    """Enlarge patches to the input size, as released, or feed them at their own."""
+    scaling: Literal["own", "unit"] = "own"
+    """Input values as the pretrained weights expect them, or 0..1 as released."""
+    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
+    """Arithmetic of the forward; losses are always float32."""
+
+    def view_spec(self, patches: int, cutout: bool = True) -> ViewSpec:
+        """How an image is cut for a method with so many patches a side."""
+        return ViewSpec(
+            size=self.size,
+            patches=patches,
+            patch_source=self.patch_source,
+            patch_size=self.patch_size,
+            cutout=cutout,
+        )
+
+    def stages(self, uses_unlabelled: bool) -> list[Stage]:
+        """Warm-up and main stage; a labelled-only method spends all epochs on the labelled images."""
+        paper = self.protocol == "paper"
+        pixels = self.tune == "all"
+        warmup_epochs = self.warmup if uses_unlabelled else self.warmup + self.epochs
+        warmup = Stage(
+            name="warmup",
+            epochs=warmup_epochs,
+            planned_epochs=warmup_epochs,
+            learning_rate=self.warmup_learning_rate,
+            labelled_batch=self.warmup_batch,
+            unlabelled_batch=0,
+            body_learns=pixels,  # an adapter that learns from few labels alone overfits them
+            shuffle=not (paper and uses_unlabelled),
+            cutout=not (paper and uses_unlabelled),
+        )
+        if not uses_unlabelled:
+            return [warmup]
+        main = Stage(
+            name="main",
+            epochs=self.epochs,
+            # the released cycle is laid out for warm-up and main epochs together and cut short
+            planned_epochs=self.epochs + (self.warmup if paper else 0),
+            learning_rate=self.learning_rate,
+            labelled_batch=self.labelled_batch,
+            unlabelled_batch=self.unlabelled_batch,
+            body_learns=True,
+            shuffle=True,
+            cutout=True,
+        )
+        return [stage for stage in (warmup, main) if stage.epochs > 0]
+
+    def decay(self, steps: int) -> float:
+        """The teacher's decay for a stage of so many steps."""
+        if self.ema_decay is not None:
+            return self.ema_decay
+        return 1 - 1 / max(2.0, self.ema_share * steps)
+
+
+def default_settings(tune: str, protocol: str, labelled_share: float, small_batches: bool) -> dict[str, object]:
+    """What differs from the class's defaults: for `tune all`, and for the released protocol.
+
+    labelled_share: labelled images among all training images; small_batches: the halved ones used for VOC.
+    """
+    if tune == "heads" and protocol == "ours":
+        return {}
+    labelled = 4 if labelled_share <= 0.05 else max(4, round(80 * labelled_share))
+    labelled = min(labelled, 32)
+    halves = 2 if small_batches else 1
+    pixels: dict[str, object] = {
+        "warmup": 12,
+        "epochs": 28,
+        "warmup_batch": min(64, 16 if labelled_share <= 0.05 else max(16, round(320 * labelled_share))),
+        "labelled_batch": labelled // halves,
+        "unlabelled_batch": (64 - labelled) // halves,
+    }
+    pixels |= {"warmup_learning_rate": 1e-4, "learning_rate": 1e-4, "weight_decay": 1e-4, "labelled_view": "strong"}
+    if protocol == "paper":
+        pixels |= {"ema_decay": 0.9997, "scaling": "unit"}
+    return pixels
