@@ -49,9 +49,7 @@ def _load(file: Path) -> NDArray[np.generic]:
             raise UserError(
                 f"{file}: holds Python objects, which could run code. {_conversion(file)}"
             ) from error
-        raise UserError(
-            f"{file}: not a .npy array ({str(error)[:100]}); write it anew with numpy.save"
-        ) from error
+        raise UserError(f"{file}: no .npy array ({str(error)[:100]}); write it with numpy.save") from error
 
 
 def _conversion(file: Path) -> str:
@@ -65,9 +63,7 @@ def _conversion(file: Path) -> str:
 def _read_names(file: Path) -> list[str]:
     array = _load(file)
     if array.ndim != 1 or array.dtype.kind not in "US" or not len(array):
-        raise UserError(
-            f"{file}: {array.dtype} {array.shape}; it must be a list of file names. {_conversion(file)}"
-        )
+        raise UserError(f"{file}: {array.dtype} {array.shape}; must be a list of names. {_conversion(file)}")
     try:
         return [str(name) if array.dtype.kind == "U" else name.decode() for name in array]
     except UnicodeDecodeError as error:
@@ -79,7 +75,7 @@ def _read_labels(file: Path, count: int) -> NDArray[np.int8]:
     array = _load(file)
     if array.ndim != 2 or array.dtype.kind not in "biuf" or len(array) != count or not array.shape[1]:
         raise UserError(
-            f"{file}: {array.dtype} {array.shape}; it must be numbers, {count} rows, a column a tag"
+            f"{file}: {array.dtype} {array.shape}; must be {count} rows of numbers, a column a tag"
         )
     targets = np.empty(array.shape, np.int8)
     for start in range(0, count, _STEP):
@@ -87,7 +83,7 @@ def _read_labels(file: Path, count: int) -> NDArray[np.int8]:
         if wrong := np.argwhere((values != 0) & (values != 1))[:1].tolist():
             row, column = wrong[0]
             raise UserError(
-                f"{file}: row {start + row}, column {column} is {values[row, column]}; write 0 or 1"
+                f"{file}: row {start + row}, column {column}: {values[row, column]}; write 0 or 1"
             )
         targets[start : start + _STEP] = values
     return targets
@@ -117,7 +113,5 @@ def _read_tags(file: Path, count: int) -> tuple[str, ...]:
         return tuple(f"tag_{number:02d}" for number in range(count))
     tags = tuple(line.strip() for line in read_lines(file))
     if len(tags) != count or len(set(tags)) != count or "" in tags:
-        raise UserError(
-            f"{file}: {len(set(tags))} different tags, the labels have {count} columns; one tag a line"
-        )
+        raise UserError(f"{file}: {len(set(tags))} different tags for {count} columns; one tag a line")
     return tags

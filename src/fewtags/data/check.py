@@ -14,7 +14,7 @@ _SHOWN = 20  # bad files and pairs that the text shows; the report holds all
 
 @dataclass(frozen=True)
 class TagCount:
-    """How often a tag is present, absent and unknown among the labelled images, and present in the test images."""
+    """How often a tag is present, absent, unknown among labelled images, and present in test images."""
 
     tag: str
     present: int

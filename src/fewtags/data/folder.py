@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fewtags.data.catalogue import UNKNOWN, Catalogue, Names, Role
 from fewtags.data.images import IMAGE_SUFFIXES, FolderImages, list_images, path_within
-from fewtags.data.labels import Header, LabelFile, Problems, Row
+from fewtags.data.labels import SHOWN, Header, LabelFile, Problems, Row
 from fewtags.errors import BadImage, UserError, nearest
 
 LABELS = "labels.csv"
@@ -155,8 +155,15 @@ class _Table:
             return f"no image {name[:100]!r}…; correct the name or delete the row"
         if exists:
             return f"image {name!r} is hidden, in a linked folder or of an unknown kind; move or convert it"
-        hint = nearest(name, self.names) if len(self.names) <= _HINTED else ""
-        return f"no image {name!r} in {self.root}{hint or '; correct the name or delete the row'}"
+        hint = self._hint(name) or "; correct the name or delete the row"
+        return f"no image {name!r} in {self.root}{hint}"
+
+    def _hint(self, name: str) -> str:
+        """The name that was meant, for the problems a person will see and folders small enough to compare."""
+        if self.problems.count >= SHOWN or len(self.names) > _HINTED:
+            return ""
+        same = [known for known in self.names if known.casefold() == name.casefold()]
+        return nearest(name, same or self.names)
 
     def notes(self) -> tuple[str, ...]:
         """What the user should know of this file."""

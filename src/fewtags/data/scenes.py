@@ -10,8 +10,9 @@ import numpy as np
 from PIL import Image
 
 from fewtags.data.catalogue import Catalogue, Names, Role
-from fewtags.data.drawing.backdrop import HOURS, SEASONS, Light, Stage
+from fewtags.data.drawing.backdrop import Stage
 from fewtags.data.drawing.figures import PAINTERS
+from fewtags.data.drawing.light import HOURS, SEASONS, Light
 from fewtags.data.drawing.pen import Pen
 from fewtags.data.drawing.plan import TAGS, Scene, plan, tags_of
 from fewtags.data.drawing.things import Thing
@@ -81,9 +82,13 @@ class SceneImages:
         return hashlib.blake2b(parts, digest_size=16).digest()
 
 
+def _name(index: int) -> str:
+    return f"scene-{index:05d}.png"
+
+
 def _index(name: str) -> int:
     found = re.fullmatch(r"scene-(\d{5,})\.png", name, re.ASCII)
-    if found is None:
+    if found is None or name != _name(int(found[1])):
         raise BadImage(f"{name!r} is no drawn scene: their names are like scene-00042.png")
     return int(found[1])
 
@@ -99,5 +104,5 @@ def read_scenes(count: int = 600, seed: int = 1) -> Catalogue:
         targets[index, [TAGS.index(tag) for tag in tags_of(plan(seed, index))]] = 1
     roles = np.full(count, Role.LABELLED, dtype=np.int8)
     roles[count - count // 4 :] = Role.TEST
-    names = Names(f"scene-{index:05d}.png" for index in range(count))
+    names = Names(_name(index) for index in range(count))
     return Catalogue(TAGS, names, targets, roles, SceneImages(seed))

@@ -14,9 +14,9 @@ SPLITS = ("paper", "balanced")
 def hide(catalogue: Catalogue, share: float, seed: int, how: str = "paper") -> Catalogue:
     """A catalogue in which a share of the labelled images stays labelled and the rest counts as unlabelled.
 
-    paper: the first int(share·n) of RandomState(seed).permutation(n). balanced: as many, chosen so that every tag
-    keeps its share and, where possible, one image at least. Rows are put in the order of the draw: labelled,
-    hidden, those unlabelled before, test. Targets of hidden rows stay, as truth to measure against.
+    paper: the first int(share·n) of RandomState(seed).permutation(n). balanced: as many, chosen so that every
+    tag keeps its share and, where possible, one image at least. Rows are put in the order of the draw:
+    labelled, hidden, those unlabelled before, test. Targets of hidden rows stay, as truth to measure against.
     """
     rows = catalogue.rows(Role.LABELLED)
     kept = _count(len(rows), share)
@@ -24,7 +24,7 @@ def hide(catalogue: Catalogue, share: float, seed: int, how: str = "paper") -> C
         raise UserError(f"seed {seed}: must be between 0 and {2**32 - 1}")
     if how not in SPLITS:
         raise UserError(f"split {how!r} is unknown{nearest(how, SPLITS)}; there are {' and '.join(SPLITS)}")
-    order = np.random.RandomState(seed).permutation(len(rows))  # noqa: NPY002 (the papers' generator)
+    order = np.random.RandomState(seed).permutation(len(rows))  # the papers' generator
     if how == "balanced":
         chosen = _balanced(catalogue.targets[rows[order]] == 1, kept)
         order = np.concatenate([order[chosen], order[~chosen]])
@@ -50,23 +50,26 @@ def _count(labelled: int, share: float) -> int:
 def _balanced(present: NDArray[np.bool_], kept: int) -> NDArray[np.bool_]:
     """Choose exactly `kept` of the rows of present [n, K], already in random order -> [n] of bool.
 
-    First one row for every tag, rarest tag first; then iterative stratification: the rows of the rarest tag that is
-    left go to the side that still lacks most of it.
+    First one row for every tag, rarest tag first. Then iterative stratification: row by row, those of the
+    rarest tag that is left first, each goes to the side that lacks the larger part of what the row brings.
     """
     chosen = _cover(present, kept)
     free = ~chosen
-    room = np.array([len(present) - kept, kept - chosen.sum()])  # hidden, chosen
-    totals = present.sum(axis=0)
-    share = kept / len(present)
-    lack = np.stack([(1 - share) * totals, share * totals - present[chosen].sum(axis=0)])  # [2, K]
+    sizes = np.array([len(present) - kept, kept])  # hidden, chosen
+    room = sizes - [0, chosen.sum()]
+    # Each row also brings itself: a last column that every row has keeps the sides filling evenly.
+    brings = np.column_stack([present, np.ones(len(present), dtype=bool)])
+    goal = sizes[:, None] / len(present) * brings.sum(axis=0)  # [2, K + 1]
+    lack = goal - np.stack([np.zeros(goal.shape[1]), brings[chosen].sum(axis=0)])
     left = present[free].sum(axis=0)
     while left.any():
         tag = int(np.argmin(np.where(left > 0, left, left.max() + 1)))
         for row in np.flatnonzero(present[:, tag] & free):
-            wants = lack[:, tag] + room / len(present)  # the room, below one in sum, only settles ties
+            mine = brings[row]
+            wants = (lack[:, mine] / goal[:, mine]).sum(axis=1)
             side = int(np.argmax(np.where(room > 0, wants, -np.inf)))
             chosen[row] = side == 1
-            lack[side] -= present[row]
+            lack[side] -= mine
             room[side] -= 1
             left -= present[row]
             free[row] = False
@@ -75,7 +78,7 @@ def _balanced(present: NDArray[np.bool_], kept: int) -> NDArray[np.bool_]:
 
 
 def _cover(present: NDArray[np.bool_], kept: int) -> NDArray[np.bool_]:
-    """At most `kept` rows [n] such that every tag that occurs has one; when there are too few, as many as they can."""
+    """At most `kept` rows [n] so that every tag that occurs has one, or most of them when rows are few."""
     chosen = np.zeros(len(present), dtype=bool)
     totals = present.sum(axis=0)
     bare = totals > 0

@@ -16,8 +16,8 @@ _LISTS = Path("ImageSets", "Main")
 def read_voc(path: Path) -> Catalogue:
     """The official train (labelled) and val (test) splits of VOC.
 
-    Names are sorted and tags alphabetical, as in the papers, so that a seed gives the papers' split. Entry 1 is
-    present; -1 and 0 (only difficult objects) are absent.
+    Names are sorted and tags alphabetical, as in the papers, so that a seed gives the papers' split. Entry 1
+    is present; -1 and 0 (only difficult objects) are absent.
     """
     places = [path / "VOCdevkit" / "VOC2012", path / "VOC2012", path]
     root = next((place for place in places if (place / _LISTS).is_dir()), None)
@@ -52,8 +52,8 @@ def _read_part(folder: Path, tags: tuple[str, ...], part: str) -> tuple[list[str
             )
     table = np.array([[column[image] for column in columns] for image in listed], np.int8)
     table = table.reshape(len(listed), len(tags))
-    some = table.any(axis=1)
-    return [image for image, kept in zip(listed, some, strict=True) if kept], table[some]
+    some = np.flatnonzero(table.any(axis=1))
+    return [listed[row] for row in some], table[some]
 
 
 def _read_list(file: Path) -> dict[str, int]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fewtags.errors import UserError, nearest
 from fewtags.models.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone, imagenet_scaling
@@ -26,7 +26,8 @@ class HuggingFaceBackbone(Backbone):
             model, "vision_model", model
         )  # of a pair for pictures and texts, the one for pictures
         # A pooling layer with weights is a fresh random one in most checkpoints; the class token is not.
-        if any(True for _ in getattr(model, "pooler", nn.Identity()).parameters()):
+        pooler = getattr(model, "pooler", None)
+        if pooler is not None and list(pooler.parameters()):
             model.pooler = None
         self.model: Any = model
         self.class_token = any(key.endswith(_CLASS_TOKENS) for key, _ in model.named_parameters())

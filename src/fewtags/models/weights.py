@@ -53,8 +53,9 @@ def read_weights(file: Path) -> dict[str, Tensor]:
 def digest(module: nn.Module) -> str:
     """sha256 (hex) over name, kind, shape and bytes of every parameter and buffer, input scaling included."""
     sha = hashlib.sha256()
-    for name, value in sorted([*module.named_parameters(), *module.named_buffers()]):
-        value = value.detach().cpu().contiguous()
+    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    for name in sorted(tensors):
+        value = tensors[name].detach().cpu().contiguous()
         sha.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
         sha.update(value.reshape(-1).view(torch.uint8).numpy().data)
     return sha.hexdigest()
@@ -80,9 +81,9 @@ def _read_pickled(file: Path) -> Any:
 
 
 def _fitting(state: dict[str, Tensor], optional: str, width: int | None) -> dict[str, Tensor]:
-    """The state without a classifier that reads vectors of another length."""
-    weight = state.get(f"{optional}.weight")
-    if weight is not None and weight.ndim == 2 and weight.shape[1] == width and f"{optional}.bias" in state:
+    """The state, without its classifier unless that one reads vectors of this width."""
+    weight, bias = state.get(f"{optional}.weight"), state.get(f"{optional}.bias")
+    if weight is not None and bias is not None and weight.shape == (len(bias), width):
         return state
     return {name: value for name, value in state.items() if not name.startswith(f"{optional}.")}
 

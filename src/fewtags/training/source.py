@@ -71,14 +71,21 @@ class Source(Protocol):
         ...
 
 
-class FeatureSource:
-    """Features of a frozen backbone that were computed once; see features.py.
+class Stored(NamedTuple):
+    """The features of the images of a part: row `rows[i]` of a larger, memory-mapped array."""
 
-    Every array is [N, draws, 1 + n, width] for the images of a part. The plain view stands for the weak one:
-    a flip changes frozen features little, and one pass over the images is saved.
+    features: NDArray[np.float16]  # [any, draws, 1 + n, width]
+    rows: NDArray[np.int64]
+
+
+class FeatureSource:
+    """Features of a frozen backbone that were computed once.
+
+    The plain view stands for the weak one: a flip changes frozen features little, and one pass over the images
+    is saved.
     """
 
-    def __init__(self, plain: dict[Part, NDArray[np.float16]], strong: dict[Part, NDArray[np.float16]]) -> None:
+    def __init__(self, plain: dict[Part, Stored], strong: dict[Part, Stored]) -> None:
         self._stored = {"plain": plain, "weak": plain, "strong": strong}
 
     def steps(self, plan: Sequence[StepRows], epoch: Epoch) -> Iterator[Batch]:
@@ -102,14 +109,14 @@ class FeatureSource:
             yield self._views(part, rows[start : start + batch], kind, epoch)
 
     def _views(self, part: Part, rows: NDArray[np.int64], kind: Kind, epoch: Epoch) -> Views:
-        stored = self._stored[kind][part]
-        count, draws, parts, _ = stored.shape
+        stored, where = self._stored[kind][part]
+        _, draws, parts, _ = stored.shape
         if draws == 1:
-            chosen = stored[rows, 0]
+            chosen = stored[where[rows], 0]
         else:  # every view of every image takes one of its draws, anew in each epoch
             rng = np.random.default_rng([epoch.seed, epoch.stage, epoch.number, PART_CODES[part]])
-            draw = rng.integers(draws, size=(count, parts), dtype=np.int8)[rows]
-            chosen = stored[rows[:, None], draw, np.arange(parts)]
+            draw = rng.integers(draws, size=(len(where), parts), dtype=np.int8)[rows]
+            chosen = stored[where[rows][:, None], draw, np.arange(parts)]
         features = torch.from_numpy(np.ascontiguousarray(chosen)).float()
         return Views(features[:, 0], features[:, 1:] if parts > 1 else None)
 

@@ -1,4 +1,4 @@
-"""The stage of a drawn scene: light and season, sky, ridges, ground, water and the finish."""
+"""The stage of a drawn scene: sky, ridges, ground, water and the finish of the picture."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,81 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter
 
+from fewtags.data.drawing.light import Colour, Light, Season, mix
+
 SIDE = 256  # pixels of a finished picture
 SCALE = 2  # drawn this much larger and reduced, so that edges are smooth
 FULL = SIDE * SCALE
+_AXIS = np.linspace(-1, 1, SIDE, dtype=np.float32) ** 2
+RIM = np.float32(0.07) * np.repeat(
+    _AXIS[:, None] + _AXIS, 3, axis=1
+)  # [SIDE, 3 SIDE] what the rim loses of light
 
-Colour = tuple[int, int, int]
 Point = tuple[float, float]
-
-
-def mix(a: Colour, b: Colour, t: float) -> Colour:
-    """The colour that lies t (0..1) of the way from a to b."""
-    red, green, blue = (round(p + (q - p) * t) for p, q in zip(a, b, strict=True))
-    return red, green, blue
-
-
-@dataclass(frozen=True)
-class Hour:
-    """The light of a time of day."""
-
-    sky: tuple[Colour, Colour, Colour]  # at the top, half-way, at the horizon
-    tint: tuple[float, float, float]  # what a white wall keeps of red, green and blue
-    haze: float  # 0..1, how much of a thing at the horizon the air takes away
-    disc: Colour  # the sun, or the moon
-    dark: bool = False
-
-
-HOURS = {
-    "morning": Hour(
-        ((132, 186, 214), (196, 217, 219), (253, 226, 196)), (1.0, 0.96, 0.92), 0.55, (255, 244, 214)
-    ),
-    "noon": Hour(((72, 149, 208), (136, 196, 228), (214, 236, 240)), (1.0, 1.0, 1.0), 0.35, (255, 243, 190)),
-    "evening": Hour(
-        ((92, 118, 176), (214, 168, 168), (255, 204, 138)), (1.0, 0.86, 0.74), 0.45, (255, 226, 150)
-    ),
-    "sunset": Hour(
-        ((70, 66, 120), (204, 116, 122), (255, 184, 116)), (0.86, 0.66, 0.66), 0.45, (255, 206, 120)
-    ),
-    "overcast": Hour(
-        ((140, 155, 170), (182, 192, 200), (216, 220, 220)), (0.86, 0.89, 0.92), 0.6, (240, 240, 235)
-    ),
-    "night": Hour(
-        ((14, 22, 52), (34, 50, 94), (78, 98, 140)), (0.40, 0.46, 0.64), 0.35, (244, 240, 220), dark=True
-    ),
-}
-
-
-@dataclass(frozen=True)
-class Season:
-    """The colours of what grows."""
-
-    grass: tuple[Colour, Colour]  # far and near
-    leaves: tuple[Colour, ...]
-    snow: bool = False
-
-
-SEASONS = {
-    "spring": Season(((168, 204, 112), (98, 164, 78)), ((122, 184, 88), (236, 176, 190), (160, 200, 96))),
-    "summer": Season(((150, 186, 96), (72, 134, 66)), ((70, 132, 72), (92, 150, 70), (52, 112, 76))),
-    "autumn": Season(((206, 186, 110), (156, 142, 66)), ((214, 128, 52), (196, 84, 50), (222, 170, 66))),
-    "winter": Season(
-        ((232, 238, 244), (206, 220, 234)), ((214, 226, 232), (120, 146, 140), (184, 202, 208)), True
-    ),
-}
-
-
-@dataclass(frozen=True)
-class Light:
-    """How one scene is lit: the hour, and the side that light comes from (-1 left, 1 right)."""
-
-    hour: Hour
-    side: int
-
-    def tone(self, colour: Colour, far: float = 0.0) -> Colour:
-        """The colour as this light shows it, at a distance of 0 (here) to 1 (at the horizon)."""
-        red, green, blue = (round(part * keep) for part, keep in zip(colour, self.hour.tint, strict=True))
-        return mix((red, green, blue), self.hour.sky[2], far * self.hour.haze)
 
 
 @dataclass(frozen=True)
@@ -146,22 +82,15 @@ class Stage:
         self.image.paste(strip, (0, low), mask)
 
     def strokes(
-        self,
-        count: int,
-        band: tuple[float, float],
-        length: float,
-        colour: Colour,
-        alpha: int,
-        lean: float = 0,
+        self, count: int, band: tuple[float, float], reach: float, ink: Colour, lean: float = 0
     ) -> None:
         """Short brush strokes, longer in front: waves when flat (lean 0), blades of grass when not."""
-        top, bottom = band
-        for x, depth, size in self.rng.random((count, 3)):
-            y, reach = top + (bottom - top) * depth**1.4, length * (0.25 + 0.75 * depth) * (0.5 + size)
-            start, end = (x * FULL, y * FULL), ((x + reach * (lean * (size - 0.5) or 1)) * FULL, y * FULL)
-            if lean:
-                end = (end[0], (y - reach) * FULL)
-            self.draw.line((start, end), fill=(*colour, alpha), width=2 if depth < 0.7 else 3)
+        (top, bottom), fill = band, (*ink, 80)
+        for x, depth, size in self.rng.random((count, 3)).tolist():
+            y, length = top + (bottom - top) * depth**1.4, reach * (0.25 + 0.75 * depth) * (0.5 + size)
+            right, up = (length * lean * (size - 0.5), length) if lean else (length, 0)
+            line = (x * FULL, y * FULL, (x + right) * FULL, (y - up) * FULL)
+            self.draw.line(line, fill=fill, width=2 if depth < 0.7 else 3)
 
     def ridge(self, ridge: Ridge, colour: Colour) -> None:
         """Hills in one hazy colour; peaks with a lit side and snow."""
@@ -189,10 +118,10 @@ class Stage:
         for x, y, size in self.rng.random((5, 3)):
             px, py, r = x * FULL, (top + 0.1 + (0.95 - top) * y) * FULL, (0.1 + 0.2 * size) * FULL
             self.draw.ellipse((px - r, py - r / 7, px + r, py + r / 7), fill=(*mix(far, near, 0.3), 60))
-        if self.rng.random() < 0.4:
+        if top < 0.75 and self.rng.random() < 0.4:
             self._path(top + 0.02)
-        self.strokes(150, (top + 0.03, 1), 0.022, mix(near, (255, 255, 220), 0.25), 90, lean=0.7)
-        self.strokes(110, (top + 0.04, 1.01), 0.026, mix(near, (0, 20, 30), 0.25), 90, lean=0.7)
+        self.strokes(150, (top + 0.03, 1), 0.022, mix(near, (255, 255, 220), 0.25), 0.7)
+        self.strokes(110, (top + 0.04, 1.01), 0.026, mix(near, (0, 20, 30), 0.25), 0.7)
 
     def _path(self, top: float) -> None:
         bend, goal = self.rng.uniform(-0.15, 0.15), self.rng.uniform(0.25, 0.75)
@@ -213,8 +142,8 @@ class Stage:
             [(0, top), (1, top), (1, bottom + 0.03), (0, bottom + 0.03)], mix(deep, sky[2], 0.6), shallow
         )
         crest = mix(sky[2], (255, 255, 255), 0.0 if self.light.hour.dark else 0.5)
-        self.strokes(70, (top + 0.01, bottom), 0.07, crest, 70)
-        self.strokes(50, (top + 0.01, bottom), 0.06, mix(deep, (0, 10, 40), 0.3), 50)
+        self.strokes(70, (top + 0.01, bottom), 0.07, crest)
+        self.strokes(50, (top + 0.01, bottom), 0.06, mix(deep, (0, 10, 40), 0.2))
         if glitter is not None:
             for along, aside, size in self.rng.random((60, 3)):
                 y, reach = top + (bottom - top) * along, (0.008 + 0.03 * size) * (0.5 + along)
@@ -271,7 +200,7 @@ class Stage:
         side, corner = soft * (1 - soft), soft * soft / 2
         kernel = [corner, side, corner, side, 1.0, side, corner, side, corner]
         image = image.filter(ImageFilter.Kernel((3, 3), kernel))
-        axis = np.linspace(-1, 1, SIDE, dtype=np.float32) ** 2
-        pixels = np.asarray(image, dtype=np.float32) * (gain - 0.07 * (axis[:, None] + axis))[..., None]
-        pixels += self.rng.standard_normal((SIDE, SIDE, 1), dtype=np.float32) * np.float32(grain)
-        return Image.fromarray(np.clip(pixels, 0, 255, out=pixels).astype(np.uint8))
+        pixels = np.asarray(image, dtype=np.float32).reshape(SIDE, -1) * (np.float32(gain) - RIM)
+        pixels += np.repeat(self.rng.standard_normal((SIDE, SIDE), np.float32) * np.float32(grain), 3, axis=1)
+        np.clip(pixels, 0, 255, out=pixels)
+        return Image.fromarray(pixels.astype(np.uint8).reshape(SIDE, SIDE, 3))

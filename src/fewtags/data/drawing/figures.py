@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 from fewtags.data.drawing import scenery
-from fewtags.data.drawing.backdrop import Colour, mix
+from fewtags.data.drawing.light import Colour, mix
 from fewtags.data.drawing.pen import BLACK, WHITE, Pen
 from fewtags.data.drawing.scenery import BARK, BRIGHT
 
@@ -250,12 +250,10 @@ def buoy(pen: Pen) -> None:
 
 
 PAINTERS: dict[str, Callable[[Pen], None]] = {
-    **{painter.__name__: painter for painter in (bird, sparrow, flower, dog, ball, person)},
-    **{
-        painter.__name__: painter
-        for painter in (balloon, kite, umbrella, lamp, fence, rock, bush, bench, buoy)
-    },
-    **{name: getattr(scenery, name) for name in ("sun", "moon", "cloud", "tree", "pine", "palm")},
-    **{name: getattr(scenery, name) for name in ("house", "car", "boat", "steamer")},
-    "cottage": scenery.house,
-}
+    "sun": scenery.sun, "moon": scenery.moon, "cloud": scenery.cloud, "tree": scenery.tree,
+    "pine": scenery.pine, "palm": scenery.palm, "house": scenery.house, "cottage": scenery.cottage,
+    "car": scenery.car, "boat": scenery.boat, "steamer": scenery.steamer, "bird": bird, "sparrow": sparrow,
+    "flower": flower, "dog": dog, "ball": ball, "person": person, "balloon": balloon, "kite": kite,
+    "umbrella": umbrella, "lamp": lamp, "fence": fence, "rock": rock, "bush": bush, "bench": bench,
+    "buoy": buoy,
+}  # fmt: skip

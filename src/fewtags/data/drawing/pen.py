@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from fewtags.data.drawing.backdrop import FULL, Colour, Light, Point, Season, Stage, mix
+from fewtags.data.drawing.backdrop import FULL, Point, Stage
+from fewtags.data.drawing.light import Colour, Light, Season, mix
 
 WHITE, BLACK = (255, 255, 255), (26, 26, 34)
 

@@ -9,7 +9,8 @@ from fewtags.data.drawing.backdrop import Ridge
 from fewtags.data.drawing.things import KINDS, Thing, visible_part
 
 TAGS = ("sun", "cloud", "water", "boat", "tree", "house", "car", "bird", "flower", "dog", "ball", "person")
-FAIR_PART = 0.45  # a thing less visible than this is left out, so that no tag is a matter of opinion
+FAIR_PART = 0.5  # a thing less visible than this is left out, so that no tag is a matter of opinion
+HOUR_SHARES = {"morning": 0.2, "noon": 0.3, "evening": 0.14, "sunset": 0.12, "overcast": 0.11, "night": 0.13}
 
 
 @dataclass
@@ -36,9 +37,9 @@ class Scene:
         """A number between the two."""
         return float(self.rng.uniform(low, high))
 
-    def stand(self, kind: str, near: float, far: float, x: float | None = None) -> Thing:
+    def stand(self, kind: str, top: float, bottom: float, x: float | None = None) -> Thing:
         """Puts a thing down, its foot between two heights; what is lower is nearer and larger."""
-        y = self.between(near, max(near, far))
+        y = self.between(top, max(top, bottom))
         depth = (y - self.horizon) / (1 - self.horizon)
         size = KINDS[kind].height * (0.3 + 0.7 * depth) * self.between(0.85, 1.15)
         where = self.between(0.04, 0.96) if x is None else min(max(x, 0.03), 0.97)
@@ -46,17 +47,17 @@ class Scene:
         self.things.append(thing)
         return thing
 
-    def hang(self, kind: str, low: float, high: float, x: float | None = None) -> Thing:
+    def hang(self, kind: str, top: float, bottom: float, x: float | None = None) -> Thing:
         """A thing in the sky, its foot between two heights."""
         size = KINDS[kind].height * self.between(0.65, 1.35)
         where = self.between(0.06, 0.94) if x is None else x
-        return Thing(kind, where, self.between(low, high), size, 0.15, int(self.rng.integers(2**31)))
+        return Thing(kind, where, self.between(top, bottom), size, 0.15, int(self.rng.integers(2**31)))
 
-    def maybe(self, probability: float, kind: str, near: float, far: float, x: float | None = None) -> bool:
+    def maybe(self, probability: float, kind: str, top: float, bottom: float, x: float | None = None) -> bool:
         """Puts the thing there with this probability."""
         happens = self.chance(probability)
         if happens:
-            self.stand(kind, near, far, x)
+            self.stand(kind, top, bottom, x)
         return happens
 
 
@@ -71,9 +72,6 @@ def plan(seed: int, index: int) -> Scene:
     SETTINGS[setting][1](scene)
     _leave_out_hidden(scene)
     return scene
-
-
-HOUR_SHARES = {"morning": 0.2, "noon": 0.3, "evening": 0.14, "sunset": 0.12, "overcast": 0.11, "night": 0.13}
 
 
 def _hang_sky(scene: Scene) -> None:
@@ -105,16 +103,16 @@ def _hills(scene: Scene, count: int, rise: float, jagged: bool = False) -> None:
         scene.ridges.append(Ridge(base, height, waves, phase, far, jagged and step < 2))
 
 
-def _company(scene: Scene, near: float, far: float, outdoors: float) -> None:
+def _company(scene: Scene, top: float, bottom: float, outdoors: float) -> None:
     """People with what they bring: dogs and balls are mostly, not always, near somebody."""
     x = scene.between(0.1, 0.9)
-    people = scene.maybe(0.3 * outdoors, "person", near, far, x)
+    people = scene.maybe(0.3 * outdoors, "person", top, bottom, x)
     if people:
-        scene.maybe(0.3, "person", near, far)
+        scene.maybe(0.3, "person", top, bottom)
     beside = x + (0.13 if scene.chance(0.5) else -0.13)
-    scene.maybe(0.32 if people else 0.12 * outdoors, "dog", near, far, beside)
-    scene.maybe(0.3 if people else 0.12 * outdoors, "ball", near, far)
-    scene.maybe(0.06, "sparrow", near, far)
+    scene.maybe(0.32 if people else 0.12 * outdoors, "dog", top, bottom, beside)
+    scene.maybe(0.3 if people else 0.12 * outdoors, "ball", top, bottom)
+    scene.maybe(0.06, "sparrow", top, bottom)
 
 
 def _meadow(scene: Scene) -> None:
@@ -154,7 +152,8 @@ def _street(scene: Scene) -> None:
         first, second = scene.road[0] + 0.05, scene.road[1]
         scene.stand("car", first, first + 0.01)
         scene.maybe(0.3, "car", second - 0.015, second)
-    scene.maybe(0.12, "flower", scene.road[1] + 0.06, 0.97)
+    if scene.season != "winter":
+        scene.maybe(0.14, "flower", scene.road[1] + 0.06, 0.97)
     if scene.chance(0.5):
         _company(scene, top + 0.07, top + 0.1, 1.1)
     else:

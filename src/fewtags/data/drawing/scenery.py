@@ -5,7 +5,7 @@ import math
 import numpy as np
 from PIL import Image, ImageDraw
 
-from fewtags.data.drawing.backdrop import Colour, mix
+from fewtags.data.drawing.light import Colour, mix
 from fewtags.data.drawing.pen import BLACK, WHITE, Pen
 
 BRIGHT: tuple[Colour, ...] = (
@@ -32,10 +32,10 @@ def moon(pen: Pen) -> None:
     disc, shade = pen.light.hour.disc, mix(pen.light.hour.disc, (90, 100, 130), 0.25)
     pen.glow(0, 0.5, 1.5, disc, 0.35)
     if pen.between(0, 1) < 0.5:
-        arc = [math.pi * (0.25 + step / 16) for step in range(17)]
-        outer = [(0.5 * math.cos(turn), 0.5 + 0.5 * math.sin(turn)) for turn in arc]
-        inner = [(0.22 + 0.42 * math.cos(turn), 0.62 + 0.42 * math.sin(turn)) for turn in arc[::-1]]
-        pen.poly([*outer, *inner], disc, glowing=True)
+        arc, tilt = [math.pi * step / 16 for step in range(17)], pen.between(0.1, 0.5)
+        curves = [[(0.5 * bulge * math.sin(a), 0.5 * math.cos(a)) for a in arc] for bulge in (1, 0.45)]
+        sickle = [(u - tilt * v, 0.5 + v + tilt * u) for u, v in curves[0] + curves[1][::-1]]
+        pen.poly(sickle, disc, glowing=True)
         return
     pen.oval(0, 0.5, 0.5, 0.5, disc, glowing=True)
     for u, v, r in ((-0.15, 0.6, 0.12), (0.15, 0.35, 0.09), (0.12, 0.7, 0.06)):
@@ -130,12 +130,12 @@ def palm(pen: Pen) -> None:
         pen.oval(bend + u, 0.7, 0.025, 0.025, (120, 80, 50))
 
 
-def house(pen: Pen) -> None:
+def house(pen: Pen, most_floors: int = 3) -> None:
     """Walls, a roof, a door and windows that are lit in the dark."""
     wall, roof, wood = pen.pick(WALLS), pen.pick(ROOFS), pen.pick(BRIGHT)
     if pen.season.snow:
         roof = mix(roof, (240, 245, 250), 0.8)
-    floors, columns = int(pen.rng.integers(1, 4)), int(pen.rng.integers(2, 4))
+    floors, columns = int(pen.rng.integers(1, most_floors + 1)), int(pen.rng.integers(2, 4))
     top, half = 0.62 + 0.05 * (floors - 1), 0.38
     pen.shadow(0.46)
     if pen.between(0, 1) < 0.7:
@@ -153,7 +153,11 @@ def house(pen: Pen) -> None:
     door = int(pen.rng.integers(columns))
     for floor in range(floors):
         for column in range(columns):
-            u, v, tall = -half + step * (column + 0.5), top * (floor + 0.32) / floors, top * 0.42 / floors
+            u, v, tall = (
+                -half + step * (column + 0.5),
+                top * (floor + 0.32) / floors,
+                min(0.2, top * 0.42 / floors),
+            )
             if floor == 0 and column == door:
                 pen.box(u - 0.065, 0, 0.13, min(0.3, top / floors * 0.8), wood, 0.01)
                 continue
@@ -161,6 +165,11 @@ def house(pen: Pen) -> None:
             pen.box(u - 0.075, v - 0.012, 0.15, tall + 0.024, mix(wall, WHITE, 0.6))
             pen.box(u - 0.06, v, 0.12, tall, (255, 214, 130) if lit else (118, 150, 172), glowing=lit)
             pen.line([(u, v), (u, v + tall)], 0.012, mix(wall, WHITE, 0.6))
+
+
+def cottage(pen: Pen) -> None:
+    """A house of one floor."""
+    house(pen, most_floors=1)
 
 
 def car(pen: Pen) -> None:

@@ -1,0 +1,134 @@
+"""What does the arithmetic of a frozen forward: ONNX Runtime or torch, within 1e-4 of each other."""
+
+import hashlib
+import importlib.util
+import logging
+import re
+import threading
+import warnings
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fewtags.files import cache_folder, written_whole
+from fewtags.models.backbone import Backbone
+from fewtags.models.weights import digest
+
+BATCH = 4  # pictures in one forward; many more fall out of the cores' caches
+
+
+class Engine(Protocol):
+    """uint8 pictures [B, H, W, 3] -> pooled features [B, width]."""
+
+    in_threads: bool  # may be called from several threads, each with a core of its own
+
+    def __call__(self, pictures: NDArray[np.uint8]) -> NDArray[np.float32]: ...
+
+
+def make_engine(backbone: Backbone, device: torch.device) -> Engine:
+    """The fastest engine that is installed."""
+    packages = ("onnx", "onnxscript", "onnxruntime")
+    if device.type == "cpu" and all(importlib.util.find_spec(name) for name in packages):
+        return OnnxEngine(backbone)
+    return TorchEngine(backbone, device)
+
+
+class TorchEngine:
+    """Eager torch, channels last."""
+
+    in_threads = False
+
+    def __init__(self, backbone: Backbone, device: torch.device) -> None:
+        self._device = device
+        folded = backbone.folded()
+        self._backbone = folded.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    @torch.inference_mode()
+    def __call__(self, pictures: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """See Engine."""
+        size = 16 if self._device.type == "cpu" else 256
+        found = []
+        for start in range(0, len(pictures), size):
+            batch = torch.from_numpy(pictures[start : start + size]).to(self._device)
+            found.append(self._backbone(batch.permute(0, 3, 1, 2)).float().cpu())
+        return torch.cat(found).numpy()
+
+
+class OnnxEngine:
+    """ONNX Runtime with one thread a call: cores are shared out among images, not within one."""
+
+    in_threads = True
+
+    def __init__(self, backbone: Backbone) -> None:
+        self._backbone = backbone
+        self._sessions: dict[int, Any] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, pictures: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """See Engine."""
+        with self._lock:
+            size = pictures.shape[1]
+            if size not in self._sessions:
+                self._sessions[size] = _session(exported(self._backbone, size))
+            session = self._sessions[size]
+        batches = [pictures[start : start + BATCH] for start in range(0, len(pictures), BATCH)]
+        return np.concatenate([session.run(None, {"pictures": batch})[0] for batch in batches])
+
+
+def exported(backbone: Backbone, size: int) -> Path:
+    """The ONNX file of a backbone for pictures of this size, made once."""
+    content = hashlib.sha256(f"{digest(backbone)} {scaling_of(backbone)}".encode()).hexdigest()[:16]
+    name = re.sub(r"[^\w.-]+", "-", backbone.name)
+    file = cache_folder() / "engines" / f"{name}-{size}-{content}.onnx"
+    if not file.exists():
+        with written_whole(file) as out:
+            out.write(to_onnx(_FromPictures(backbone).eval(), size))
+    return file
+
+
+def scaling_of(backbone: Backbone) -> list[float]:
+    """What is taken from pixel values and what they are divided by, three channels each."""
+    return [*backbone.shift.flatten().tolist(), *backbone.scale.flatten().tolist()]
+
+
+def to_onnx(module: nn.Module, size: int) -> bytes:
+    """A module that reads uint8 pictures [B, size, size, 3] as an ONNX model with any batch size."""
+    example = torch.zeros(2, size, size, 3, dtype=torch.uint8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+        program = torch.onnx.export(
+            module,
+            (example,),
+            input_names=["pictures"],
+            output_names=["features"],
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+            dynamo=True,
+            verbose=False,
+        )
+    content: bytes = program.model_proto.SerializeToString()  # type: ignore[union-attr]
+    return content
+
+
+def _session(file: Path) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+
+
+class _FromPictures(nn.Module):
+    def __init__(self, backbone: Backbone) -> None:
+        super().__init__()
+        self.backbone = backbone
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        features: Tensor = self.backbone(pictures.permute(0, 3, 1, 2))
+        return features
