@@ -8,3 +8,23 @@ Heavy libraries are imported by the functions that need them, so `import fewtags
 """
 
 __version__ = "0.1.0"
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fewtags.api import Run, evaluate, load, train
+    from fewtags.tagging import Tagger, Tagging
+
+__all__ = ["Run", "Tagger", "Tagging", "__version__", "evaluate", "load", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in {"train", "load", "evaluate", "Run"}:
+        from fewtags import api
+
+        return getattr(api, name)
+    if name in {"Tagger", "Tagging"}:
+        from fewtags import tagging
+
+        return getattr(tagging, name)
+    raise AttributeError(f"module 'fewtags' has no attribute {name!r}")

@@ -113,9 +113,9 @@ class _Table:
             self.problems.add(self.file.path, self._why_not(row.image), row.line)
             return
         cells = self._cells(row)
-        role = Role.TEST if row.test else Role.UNLABELLED if (cells == UNKNOWN).all() else Role.LABELLED
-        if self.long and not row.test:
-            role = Role.LABELLED  # looked at: an empty cell says that no tag applies
+        # In the long form an empty cell says that no tag applies, so every row is a label.
+        known = self.long or any(code != UNKNOWN for code in row.cells)
+        role = Role.TEST if row.test else Role.LABELLED if known else Role.UNLABELLED
         if self.lines[number]:
             self._merge(number, row, cells, role)
             return
@@ -190,8 +190,10 @@ class _Index:
 
     def find(self, name: str) -> int | None:
         """The number of the image, or None."""
+        if name in self.numbers:
+            return self.numbers[name]
         slashed = name.strip().replace("\\", "/").removeprefix("./")
-        for spelling in (name, slashed, slashed.removeprefix(f"{self.folder}/")):
+        for spelling in (slashed, slashed.removeprefix(f"{self.folder}/")):
             composed = unicodedata.normalize("NFC", spelling)
             for table, key in ((self.numbers, spelling), (self.numbers, composed), (self.composed, composed)):
                 if key in table:

@@ -4,6 +4,7 @@ import csv
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -126,11 +127,13 @@ def _is_text(fields: list[str]) -> bool:
     return True
 
 
+@lru_cache(maxsize=4096)  # the same few tags come back in every row
 def _clean(tag: str) -> str:
     """One spelling for a tag, however its accents are composed."""
     return unicodedata.normalize("NFC", tag.strip())
 
 
+@lru_cache(maxsize=4096)
 def _fault_of_tag(tag: str) -> str | None:
     if not tag:
         return "a tag without a name"
@@ -180,10 +183,10 @@ def _row(header: Header, line: int, fields: list[str], faults: list[str]) -> Row
         tags = frozenset(_clean(tag) for tag in text.split("|")) if text else tags
         faults += [f"{fault} in {text!r}" for tag in sorted(tags) if (fault := _fault_of_tag(tag))]
     else:
-        for tag, column in zip(header.names, header.columns, strict=True):
-            code = _CODES.get(fields[column].strip())
-            if code is None:
-                faults.append(f"cell {fields[column]!r} under {tag!r}; write 1, 0 or nothing (unknown)")
-            else:
-                cells.append(code)
+        texts = [fields[column].strip() for column in header.columns]
+        cells = [_CODES[text] for text in texts if text in _CODES]
+        if len(cells) < len(texts):
+            for tag, text in zip(header.names, texts, strict=True):
+                if text not in _CODES:
+                    faults.append(f"cell {text!r} under {tag!r}; write 1, 0 or nothing (unknown)")
     return Row(line, fields[header.image], split == "test", tags, cells)

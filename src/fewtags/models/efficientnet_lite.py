@@ -4,6 +4,7 @@ import importlib
 from math import ceil
 from pathlib import Path
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -66,8 +67,8 @@ class _Block(nn.Module):
         self._bn2 = _norm(channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = F.relu6(self._bn0(self._expand_conv(x)), inplace=True) if self.expands else x
-        y = F.relu6(self._bn1(self._depthwise_conv(y)), inplace=True)
+        y: Tensor = _relu6(self._bn0(self._expand_conv(x))) if self.expands else x
+        y = _relu6(self._bn1(self._depthwise_conv(y)))
         y = self._bn2(self._project_conv(y))
         return y.add_(x) if self.shortcut else y
 
@@ -97,10 +98,10 @@ class EfficientNetLite(Backbone):
         self._bn1 = _norm(_WIDTH)
 
     def _features(self, scaled: Tensor) -> Tensor:
-        x = F.relu6(self._bn0(self._conv_stem(scaled)), inplace=True)
+        x = _relu6(self._bn0(self._conv_stem(scaled)))
         for block in self._blocks:
             x = block(x)
-        return F.relu6(self._bn1(self._conv_head(x)), inplace=True)
+        return _relu6(self._bn1(self._conv_head(x)))
 
 
 def build_efficientnet_lite(name: str, weights: Path | None, pretrained: bool) -> EfficientNetLite:
@@ -127,6 +128,11 @@ def _packaged_weights(name: str) -> Path:
         ) from error
     number = name[-1]
     return Path(getattr(module, f"EfficientnetLite{number}ModelFile").get_model_file_path())
+
+
+def _relu6(x: Tensor) -> Tensor:
+    # In place saves memory, but an exporter takes that form apart and needs twice the time.
+    return F.relu6(x, inplace=not torch.compiler.is_compiling())
 
 
 def _norm(channels: int) -> nn.BatchNorm2d:

@@ -274,6 +274,12 @@ class Loop:
         since = record["epoch"] - max(self.best.last_gain.values())
         return since > 5 and record["map_paper"] < self.best.top["average"]
 
+    @property
+    def parts(self) -> list[Part]:
+        """The parts of the split that have images."""
+        every: tuple[Part, ...] = ("labelled", "unlabelled", "test")
+        return [part for part in every if self._size(part)]
+
     def scores(self, part: Part, kind: Kind, network: Network | None = None) -> Tensor:
         """The method's scores [n, K] of all images of a part, by the teacher unless another network is given."""
         return self._sweep(part, kind, network, lambda logits: {"": self.method.score(logits)})[""]

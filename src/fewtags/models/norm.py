@@ -1,0 +1,39 @@
+"""BatchNorm over the batch of all processes, so that several of them learn what one would."""
+
+import torch
+import torch.distributed.nn.functional as together
+from torch import Tensor, nn
+
+
+class JoinedBatchNorm(nn.BatchNorm2d):
+    """BatchNorm2d whose statistics are those of all processes; on any backend, CPUs included."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [B, C, H, W]; B may differ between processes and be 0."""
+        if not self.training:
+            return super().forward(x)
+        self._check_input_dim(x)
+        x32 = x.float()
+        local = torch.cat([x32.sum((0, 2, 3)), x32.new_tensor([x.numel() / x.shape[1]])])
+        total = together.all_reduce(local)
+        count = total[-1]
+        mean = total[:-1] / count
+        centred = x32 - mean.view(1, -1, 1, 1)
+        variance = together.all_reduce(centred.square().sum((0, 2, 3))) / count
+        with torch.no_grad():
+            if self.running_mean is not None and self.running_var is not None and self.momentum is not None:
+                self.running_mean.lerp_(mean.detach(), self.momentum)
+                self.running_var.lerp_(variance.detach() * count / (count - 1), self.momentum)
+            if self.num_batches_tracked is not None:
+                self.num_batches_tracked.add_(1)
+        y = centred * torch.rsqrt(variance + self.eps).view(1, -1, 1, 1)
+        if self.weight is not None:
+            y = y * self.weight.view(1, -1, 1, 1) + self.bias.view(1, -1, 1, 1)
+        return y.to(x.dtype)
+
+
+def join_batch_norms(network: nn.Module) -> None:
+    """Let every BatchNorm2d of a network see the batch of all processes."""
+    for module in network.modules():
+        if type(module) is nn.BatchNorm2d:
+            module.__class__ = JoinedBatchNorm

@@ -1,0 +1,108 @@
+"""What a run leaves behind: the model, the tags of the unlabelled images, a sheet to glance at, the figures."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+import fewtags
+from fewtags.data.catalogue import Catalogue, Role
+from fewtags.errors import BadImage
+from fewtags.evaluation import per_tag, summarise
+from fewtags.files import write_text, written_whole
+from fewtags.models import Backbone, Heads, Network
+from fewtags.tagging.model import ModelInfo, save_model
+from fewtags.tagging.sheet import Entry, contact_sheet
+from fewtags.training.config import Config
+from fewtags.training.prepare import Prepared
+from fewtags.training.run import RunFolder, csv_cell
+
+SHEET_IMAGES = 12
+Scores = NDArray[np.float32]
+
+
+def write_results(
+    folder: RunFolder,
+    config: Config,
+    backbone: Backbone,
+    chosen: Network,
+    prepared: Prepared,
+    scores: dict[str, Scores],
+    thresholds: Scores,
+    chosen_on_test: dict[str, Any],
+) -> dict[str, Any]:
+    """Write model/, tags.png and tags.csv (the last: a run that has it is finished); return the figures."""
+    info, top = _describe(config, backbone, chosen, thresholds)
+    learned = chosen.body if config.recipe.tune == "all" else backbone
+    save_model(folder.model_folder, info, learned, top)  # type: ignore[arg-type]
+    catalogue = prepared.catalogue
+    result: dict[str, Any] = {"images": {role.name.lower(): len(catalogue.rows(role)) for role in Role}}
+    if prepared.targets.test is not None:
+        truth = prepared.targets.test.numpy()
+        result |= summarise(scores["test"], truth, thresholds, catalogue.tags)
+        result["per_tag"] = per_tag(scores["test"], truth, thresholds, catalogue.tags)
+    if chosen_on_test:
+        result["chosen_on_the_test_split"] = chosen_on_test
+    rows = catalogue.rows(Role.UNLABELLED)
+    if len(rows):
+        with written_whole(folder.sheet_file) as file:
+            sheet(catalogue, rows, scores["unlabelled"], thresholds, config.recipe.seed).save(file, "PNG")
+    lines = ["image,tags"]
+    for row, one in zip(rows, scores.get("unlabelled", np.empty((0, 0))), strict=True):
+        tags = given_tags(one, thresholds, catalogue.tags)
+        lines.append(f"{csv_cell(catalogue.names[int(row)])},{csv_cell('|'.join(tags))}")
+    write_text(folder.tags_file, "\n".join(lines) + "\n")
+    return result
+
+
+def given_tags(scores: Scores, thresholds: Scores, tags: tuple[str, ...] | list[str]) -> list[str]:
+    """The tags whose score [K] reaches their threshold, the surest (furthest above it) first."""
+    margin = scores - thresholds
+    return [tags[place] for place in np.argsort(-margin, kind="stable") if margin[place] >= 0]
+
+
+def sheet(catalogue: Catalogue, rows: NDArray[np.int64], scores: Scores, thresholds: Scores, seed: int) -> Any:
+    """A contact sheet of some unlabelled images, chosen by the seed alone."""
+    entries = []
+    for place in np.random.default_rng(seed).permutation(len(rows)):
+        row = int(rows[place])
+        try:
+            image = catalogue.images.image(catalogue.names[row])
+        except BadImage:
+            continue
+        known = catalogue.targets[row] >= 0
+        truth = [tag for tag, t in zip(catalogue.tags, catalogue.targets[row], strict=True) if t == 1]
+        entries.append(Entry(image, given_tags(scores[place], thresholds, catalogue.tags), truth if known.all() else None))
+        if len(entries) == SHEET_IMAGES:
+            break
+    return contact_sheet(entries, f"{len(entries)} of {len(rows):,} images that came without tags")
+
+
+def _describe(
+    config: Config, backbone: Backbone, chosen: Network, thresholds: Scores
+) -> tuple[ModelInfo, Network]:
+    """model.json, and the part of the network that sits on the backbone's features, without what only training needs."""
+    recipe, method = config.recipe, config.build_method()
+    names = [name for name in method.head_names if name.endswith("make")]
+    heads = Heads(backbone.width, len(config.tags), names)
+    heads.load_state_dict({k: v for k, v in chosen.heads.state_dict().items() if k.split(".")[0] in names})
+    frozen = recipe.tune == "heads"
+    info = ModelInfo(
+        fewtags=fewtags.__version__,
+        method=config.method,
+        tags=config.tags,
+        thresholds=[float(value) if np.isfinite(value) else None for value in thresholds],
+        backbone=config.backbone,
+        input_shift=backbone.shift.flatten().tolist(),
+        input_scale=backbone.scale.flatten().tolist(),
+        size=recipe.size,
+        patches=method.patches,
+        patch_source=recipe.patch_source,
+        patch_size=recipe.patch_size,
+        merge=method.merge,
+        alpha=method.alpha,
+        heads=names,
+        adapter=recipe.adapter if frozen else None,
+    )
+    return info, Network(chosen.body if frozen else nn.Identity(), heads)

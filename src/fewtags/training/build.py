@@ -1,0 +1,55 @@
+"""The network of a run and the processes it is trained by."""
+
+import os
+
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.strategies import DDPStrategy
+from torch import nn
+
+from fewtags.methods import Method
+from fewtags.models import Adapter, Backbone, Heads, Network
+from fewtags.models.norm import join_batch_norms
+from fewtags.training.recipe import Recipe
+
+FIRST_BIAS = -2.5  # a tag is rare before anything is known: sigmoid(-2.5) is 8 %
+
+
+def processes() -> tuple[int, int]:
+    """(rank, how many) as torchrun tells; (0, 1) without it."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def make_fabric(recipe: Recipe) -> Fabric:
+    """One process on a GPU or the CPU, or all that torchrun has started."""
+    _, count = processes()
+    accelerator = "cuda" if torch.cuda.is_available() else "cpu"
+    if count == 1:
+        fabric = Fabric(accelerator=accelerator, devices=1, precision=recipe.precision)
+    else:
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", count))
+        fabric = Fabric(
+            accelerator=accelerator,
+            devices=here,
+            num_nodes=count // here,
+            # heads for pseudo-labels get no gradient in the warm-up; buffers are the same everywhere by themselves
+            strategy=DDPStrategy(find_unused_parameters=True, broadcast_buffers=False),
+            precision=recipe.precision,
+        )
+    fabric.launch()
+    return fabric
+
+
+def build_network(backbone: Backbone, method: Method, recipe: Recipe, tags: int, fabric: Fabric) -> Network:
+    """Heads on the backbone itself, or on an adapter that reads its stored features."""
+    torch.manual_seed(recipe.seed)
+    heads = method.build_heads(backbone.width, tags)
+    body: nn.Module = backbone
+    if recipe.tune == "heads":
+        body = Adapter(backbone.width, recipe.adapter)
+        if isinstance(heads, Heads):
+            heads.start_at(FIRST_BIAS)
+    network = Network(body, heads)
+    if fabric.world_size > 1:
+        join_batch_norms(network)
+    return network.to(fabric.device, memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
