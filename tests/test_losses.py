@@ -31,6 +31,15 @@ def test_asymmetric_loss_has_the_published_values(p: float, present: float, abse
     np.testing.assert_allclose(losses.numpy(), [[present, absent]], atol=2e-6)
 
 
+def test_a_very_easy_negative_has_no_loss_and_no_gradient() -> None:
+    z = torch.tensor([[logit(0.04), logit(0.06)]], requires_grad=True)
+    losses = asymmetric_loss(z, torch.zeros(1, 2))
+    losses.sum().backward()
+    assert losses[0, 0] == z.grad[0, 0] == 0
+    assert losses[0, 1] > 0
+    assert z.grad[0, 1] > 0
+
+
 def test_without_focusing_and_clip_the_asymmetric_loss_is_cross_entropy() -> None:
     logits, targets = torch.linspace(-6, 6, 14).view(2, 7), torch.tensor([[1.0], [0.0]]).expand(2, 7)
     plain = asymmetric_loss(logits, targets, gamma_neg=0, clip=0)

@@ -99,6 +99,14 @@ def test_grid_search_is_the_released_loop(metric: str, kind: type) -> None:
         assert threshold == expected
 
 
+def test_equal_fractions_are_equal_whatever_float64_makes_of_them() -> None:
+    # At the second score 1 of 2, at the last 3 of 9: the same F, yet 2e-16 apart when P and R are rounded.
+    scores = np.array([0.9, 0.8, 0.7, 0.65, 0.6, 0.55, 0.5, 0.3, 0.2])[:, None]
+    labels = np.array([0, 1, 0, 0, 0, 0, 0, 1, 1])[:, None]
+    assert metric_adaptive(scores, labels) == 0.2
+    assert metric_adaptive(scores, labels, grid=0.01) == 0.0
+
+
 def test_a_tag_without_positives_is_never_positive_unless_as_released() -> None:
     scores = np.array([[0.9, 0.9, 0.9], [0.1, 0.1, 0.1]])
     labels = np.array([[1, 0, -1], [0, 0, -1]])
@@ -126,8 +134,8 @@ def test_unknown_cells_are_as_if_removed(table, grid, metric) -> None:
 @pytest.mark.parametrize("grid", [None, 0.01])
 def test_a_score_that_is_not_a_number_is_never_predicted(grid) -> None:
     scores = np.array([[np.nan], [np.nan], [0.75], [0.5]])
-    found = metric_adaptive(scores, np.array([[0], [0], [1], [0]]), grid=grid)
-    assert decide(scores, found)[:, 0].tolist() == [0, 0, 1, 0]
+    found = metric_adaptive(scores, np.array([[1], [1], [0], [1]]), "precision", grid=grid)
+    assert decide(scores, found)[:, 0].tolist() == [0, 0, 1, 1]
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

@@ -42,6 +42,11 @@ def write_json(path: Path, content: Any) -> None:
     write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
+def csv_cell(text: str) -> str:
+    """A cell of a CSV file, quoted where it must be."""
+    return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\n\r') else text
+
+
 def cache_folder() -> Path:
     """Where features and engines are kept: $FEWTAGS_CACHE, else the user's cache folder."""
     given = os.environ.get("FEWTAGS_CACHE")

@@ -135,8 +135,7 @@ def _row_counts(
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
     """Each row from its highest score down: is a tag present, present and known tags as high, [N, K]."""
     values, positive, known = _table(scores, labels)
-    values = np.where(known, values, -np.inf)
-    order = np.argsort(-values, axis=1)
+    order = np.argsort(values, axis=1)[:, ::-1]
     values, positive, known = (np.take_along_axis(part, order, axis=1) for part in (values, positive, known))
     # Tied scores share the counts at the last of them.
     places = np.broadcast_to(np.arange(values.shape[1]), values.shape)

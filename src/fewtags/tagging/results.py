@@ -10,13 +10,13 @@ import fewtags
 from fewtags.data.catalogue import Catalogue, Role
 from fewtags.errors import BadImage
 from fewtags.evaluation import per_tag, summarise
-from fewtags.files import write_text, written_whole
+from fewtags.files import csv_cell, write_text, written_whole
 from fewtags.models import Backbone, Heads, Network
 from fewtags.tagging.model import ModelInfo, save_model
 from fewtags.tagging.sheet import Entry, contact_sheet
 from fewtags.training.config import Config
 from fewtags.training.prepare import Prepared
-from fewtags.training.run import RunFolder, csv_cell
+from fewtags.training.run import RunFolder
 
 SHEET_IMAGES = 12
 Scores = NDArray[np.float32]

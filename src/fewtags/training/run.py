@@ -11,7 +11,7 @@ from types import FrameType
 
 from fewtags.data.catalogue import Catalogue, Role
 from fewtags.errors import Interrupted, UserError
-from fewtags.files import write_text
+from fewtags.files import csv_cell, write_text
 from fewtags.progress import Progress
 from fewtags.training.checkpoint import save_checkpoint
 from fewtags.training.config import Config
@@ -173,8 +173,3 @@ class StopRequest:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def csv_cell(text: str) -> str:
-    """A cell of a CSV file, quoted where it must be."""
-    return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\n\r') else text

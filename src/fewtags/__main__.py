@@ -1,0 +1,5 @@
+"""`python -m fewtags`, also for torchrun."""
+
+from fewtags.cli import main
+
+main()

@@ -1,0 +1,63 @@
+"""The command line: verbs, exit codes and nothing else. torch is imported by the verbs that need it."""
+
+import shlex
+import sys
+
+from fewtags.errors import Fault, Interrupted, UserError
+
+DONE, WRONG_INPUT, FAULT, INTERRUPTED = 0, 2, 3, 130
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command and leave with its exit code: 0 done, 2 wrong input, 3 fault, 130 interrupted."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command and return its exit code; what the user must know goes to standard error."""
+    from fewtags.cli.app import app
+
+    try:
+        app(spread_lists(arguments), prog_name="fewtags")
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else (0 if leaving.code is None else WRONG_INPUT)
+    except UserError as error:
+        _say(f"fewtags: {error}")
+        return WRONG_INPUT
+    except Fault as error:
+        _say(f"fewtags: {error}")
+        return FAULT
+    except Interrupted as error:
+        _say(f"\nfewtags: {error}")
+        if arguments[:1] == ["train"]:
+            again = arguments if "--resume" in arguments else [*arguments, "--resume"]
+            _say(f"go on with: fewtags {shlex.join(again)}")
+        return INTERRUPTED
+    except KeyboardInterrupt:
+        _say("\nfewtags: stopped")
+        return INTERRUPTED
+    except BrokenPipeError:
+        return DONE  # the reader of standard output has seen enough
+    except OSError as error:
+        _say(f"fewtags: {error.filename or 'a file'}: {error.strerror or error}")
+        return FAULT
+    return DONE
+
+
+def spread_lists(arguments: list[str]) -> list[str]:
+    """Allow `--set a=1 b=2`: repeat the option before every further key=value."""
+    spread: list[str] = []
+    open_list = False
+    for word in arguments:
+        if open_list and "=" in word and not word.startswith("-") and spread[-1] != "--set":
+            spread.append("--set")
+        elif word != "--set" and spread[-1:] != ["--set"]:
+            open_list = False
+        open_list = open_list or word == "--set"
+        spread.append(word)
+    return spread
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,176 @@
+"""The verbs and their options."""
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="fewtags",
+    help="Tag a few images, get them all tagged.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Tune(str, Enum):
+    """What learns."""
+
+    heads = "heads"
+    all = "all"
+
+
+class Protocol(str, Enum):
+    """Whose schedule."""
+
+    ours = "ours"
+    paper = "paper"
+
+
+class Split(str, Enum):
+    """Which images keep their labels."""
+
+    paper = "paper"
+    balanced = "balanced"
+
+
+class Features(str, Enum):
+    """What a frozen backbone gives."""
+
+    crops = "crops"
+
+
+Data = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA", help="A folder with labels.csv, voc:PATH, coco:PATH, nus:PATH, npy:PATH, or scenes[:N]."
+    ),
+]
+Labels = Annotated[Path | None, typer.Option(metavar="FILE", help="The labels, if not DATA/labels.csv.")]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        from fewtags import __version__
+
+        typer.echo(f"fewtags {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Where its two runs go.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(help="Which images are labelled.")] = 1,
+) -> None:
+    """The whole story on drawn scenes, in a few minutes: few labels alone against few labels and the rest."""
+    from fewtags.cli.demo import run_demo
+
+    run_demo(out, seed)
+
+
+@app.command()
+def check(data: Data, labels: Labels = None) -> None:
+    """Everything wrong with a data set at once, with line numbers; nothing is trained."""
+    from fewtags.cli.verbs import run_check
+
+    run_check(data, labels)
+
+
+@app.command()
+def train(
+    data: Data,
+    out: Annotated[Path | None, typer.Option(metavar="RUN", help="A new folder for the run; else below runs/.")] = None,
+    labels: Labels = None,
+    method: Annotated[str, typer.Option(help="`fewtags methods` lists them; or an importable module.")] = "d2l",
+    backbone: Annotated[str, typer.Option(help="efficientnet_lite0…4, resnet18…101, hf:NAME, timm:NAME.")] = (
+        "efficientnet_lite0"
+    ),
+    features: Annotated[Features, typer.Option(help="What a frozen backbone gives.")] = Features.crops,
+    tune: Annotated[
+        Tune | None, typer.Option(help="What learns: heads on frozen features (default on a CPU), or all (on a GPU).")
+    ] = None,
+    labelled: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="Hide labels until this share is left, as the papers do.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Decides everything random.")] = 1,
+    epochs: Annotated[int | None, typer.Option(min=0, help="Epochs of the main stage.")] = None,
+    warmup: Annotated[int | None, typer.Option(min=0, help="Epochs on the labelled images before it.")] = None,
+    size: Annotated[int | None, typer.Option(metavar="PX", min=16, help="Side of the network's input.")] = None,
+    weights: Annotated[Path | None, typer.Option(metavar="FILE", help="Backbone weights: .safetensors or .pth.")] = None,
+    split: Annotated[Split, typer.Option(help="How --labelled chooses.")] = Split.paper,
+    workers: Annotated[int | None, typer.Option(min=0, help="Processes that read pixels (--tune all).")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at images that cannot be used.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    protocol: Annotated[
+        Protocol, typer.Option(help="paper: the released schedule; the test split chooses the epoch.")
+    ] = Protocol.ours,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Settings of `fewtags methods NAME`.")
+    ] = None,
+) -> None:
+    """Learn from labelled and unlabelled images, and tag the unlabelled ones."""
+    from fewtags.cli.verbs import parse_settings, run_train
+
+    run_train(
+        data,
+        out=out,
+        labels=labels,
+        method=method,
+        backbone=backbone,
+        features=features.value,
+        tune=tune.value if tune else None,
+        labelled=labelled,
+        seed=seed,
+        epochs=epochs,
+        warmup=warmup,
+        size=size,
+        weights=weights,
+        split=split.value,
+        workers=workers,
+        strict=strict,
+        resume=resume,
+        protocol=protocol.value,
+        settings=parse_settings(settings or []),
+    )
+
+
+@app.command()
+def tag(
+    run: RunArgument,
+    images: Annotated[list[str], typer.Argument(metavar="IMAGES…", help="Folders, files or patterns such as '*.jpg'.")],
+    out: Annotated[str, typer.Option(metavar="FILE", help="A CSV file, or - for standard output.")] = "-",
+    scores: Annotated[bool, typer.Option("--scores", help="Add a column with the score of every tag.")] = False,
+) -> None:
+    """Tag images with a trained model."""
+    from fewtags.cli.tag import run_tag
+
+    run_tag(run, images, out, scores)
+
+
+@app.command()
+def evaluate(
+    run: RunArgument,
+    data: Annotated[str | None, typer.Argument(metavar="[DATA]", help="Other labelled images.")] = None,
+    labels: Labels = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """How good a model is, over all tags and for each."""
+    from fewtags.cli.verbs import run_evaluate
+
+    run_evaluate(run, data, labels, json)
+
+
+@app.command()
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Show one method and its settings.")] = None,
+) -> None:
+    """The methods, a line each; with a name, all its settings."""
+    from fewtags.cli.verbs import run_methods
+
+    run_methods(name)

@@ -1,0 +1,108 @@
+"""`fewtags tag`: any number of images to a CSV file, in constant memory, going on where it was interrupted."""
+
+import csv
+import glob
+import hashlib
+import sys
+from pathlib import Path
+from typing import Any, TextIO
+
+from fewtags.data.images import IMAGE_SUFFIXES, list_images
+from fewtags.errors import BadImage, UserError
+from fewtags.files import csv_cell, write_text
+from fewtags.progress import Progress, say
+
+FLUSH_EVERY = 64  # images; what a kill can cost
+
+
+def run_tag(run: Path, images: list[str], out: str, with_scores: bool) -> None:
+    """Tag and write; bad files are listed beside the result."""
+    paths = find_images(images)
+    if out != "-" and Path(out).is_dir():
+        raise UserError(f"--out {out} is a folder; name a file, such as {Path(out) / 'tags.csv'}")
+    from fewtags.api import load
+
+    tagger = load(run)
+    header = ["image", "tags", *(tagger.tags if with_scores else [])]
+    if out == "-":
+        csv.writer(sys.stdout, lineterminator="\n").writerow(header)
+        _list_bad(_tag(tagger, paths, sys.stdout, with_scores, show=False), None)
+        return
+    target = Path(out)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    model = hashlib.sha256(f"{tagger.info.model_dump_json()} {header}".encode()).hexdigest()[:12]
+    part = target.with_name(f".{target.name}.{model}.part")
+    done = _rows_done(part, header)
+    if done:
+        say(f"{len(done):,} images were tagged before an interruption; going on from there")
+    with part.open("a", encoding="utf-8", newline="") as file:
+        left = [path for path in paths if path not in done]
+        bad = _tag(tagger, left, file, with_scores, show=True)
+    part.replace(target)
+    _list_bad(bad, target)
+    print(f"{len(paths) - len(bad):,} images tagged: {target}")
+
+
+def find_images(words: list[str]) -> list[str]:
+    """The image files that folders, files and patterns name, each once, in order."""
+    found: dict[str, None] = {}
+    for word in words:
+        path = Path(word)
+        if path.is_dir():
+            inside = [str(path / name) for name in list_images(path)]
+            if not inside:
+                raise UserError(f"{word}: no images in this folder ({', '.join(IMAGE_SUFFIXES)})")
+            found |= dict.fromkeys(inside)
+        elif path.is_file():
+            found[word] = None
+        else:
+            matches = sorted(glob.glob(word, recursive=True)) if glob.has_magic(word) else []
+            if not matches:
+                raise UserError(f"{word}: no such file or folder, and no file matches it as a pattern")
+            found |= dict.fromkeys(match for match in matches if match.lower().endswith(IMAGE_SUFFIXES))
+    if not found:
+        raise UserError("no image files among these names")
+    return list(found)
+
+
+def _tag(tagger: Any, paths: list[str], file: TextIO, with_scores: bool, show: bool) -> list[tuple[str, str]]:
+    """Write a line an image; return the files that cannot be used, with the reasons."""
+    from fewtags.training.run import StopRequest
+
+    writer = csv.writer(file, lineterminator="\n")
+    bad: list[tuple[str, str]] = []
+    with StopRequest().listening() as stop, Progress("tagging", len(paths), show=show) as progress:
+        for number, (name, result) in enumerate(tagger.stream(paths), start=1):
+            if isinstance(result, BadImage):
+                bad.append((name, str(result)))
+            else:
+                scores = [f"{score:.4f}" for score in result.scores.values()] if with_scores else []
+                writer.writerow([name, "|".join(result.tags), *scores])
+            progress.advance()
+            if number % FLUSH_EVERY == 0:
+                file.flush()
+            stop.check("stopped; the same command goes on from here")
+    return bad
+
+
+def _rows_done(part: Path, header: list[str]) -> set[str]:
+    """The images that an interrupted call has written; a half-written last line is taken back."""
+    text = part.read_text(encoding="utf-8", errors="replace") if part.exists() else ""
+    whole = text[: text.rfind("\n") + 1]
+    rows = list(csv.reader(whole.splitlines(keepends=True)))
+    if rows[:1] != [header]:
+        whole, rows = ",".join(csv_cell(cell) for cell in header) + "\n", []
+    write_text(part, whole)
+    return {row[0] for row in rows[1:] if row}
+
+
+def _list_bad(bad: list[tuple[str, str]], target: Path | None) -> None:
+    """Say which files could not be used: in a file beside the result, or line by line."""
+    if target is None:
+        for name, reason in bad:
+            say(f"cannot be used: {name}: {reason}")
+    elif bad:
+        file = target.with_name(f"{target.stem}.bad.csv")
+        lines = ["image,reason", *(f"{csv_cell(name)},{csv_cell(reason)}" for name, reason in bad)]
+        write_text(file, "\n".join(lines) + "\n")
+        say(f"{len(bad)} file{'s' if len(bad) > 1 else ''} cannot be used: {file} lists the reasons")

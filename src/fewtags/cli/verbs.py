@@ -1,0 +1,122 @@
+"""What the verbs do once their arguments are read."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from fewtags.errors import UserError
+
+
+def parse_settings(words: list[str]) -> dict[str, str]:
+    """`key=value` words as a dict."""
+    settings = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise UserError(f"--set {word}: write it as key=value")
+        settings[key.strip()] = value.strip()
+    return settings
+
+
+def run_check(data: str, labels: Path | None) -> None:
+    """Print the report of a data set; exit code 2 if something is wrong."""
+    from fewtags.data.check import check
+    from fewtags.progress import Progress
+
+    with Progress("looking at the images", 1) as progress:
+
+        def advance(done: int, total: int) -> None:
+            progress.total = total
+            progress.advance(done - progress.done)
+
+        report = check(data, labels, advance=advance)
+    print(report.text())
+    if report.problems:
+        sys.exit(2)
+
+
+def run_train(data: str, **options: Any) -> None:
+    """Train and say what came out."""
+    from fewtags.api import train
+    from fewtags.training.build import processes
+
+    run = train(data, **options)
+    if processes()[0]:
+        return
+    result = run.result
+    if result.get("map") is not None:
+        print_result(result)
+    folder = run.path
+    print(f"\n{result['images']['unlabelled']:,} images tagged: {folder / 'tags.csv'}")
+    if (folder / "tags.png").exists():
+        print(f"a glance at some of them: {folder / 'tags.png'}")
+    print(f"tag other images: fewtags tag {folder} IMAGES --out more.csv")
+
+
+def run_evaluate(run: Path, data: str | None, labels: Path | None, as_json: bool) -> None:
+    """Print the figures of a run's model."""
+    from fewtags.api import evaluate
+
+    result = evaluate(run, data, labels=labels)
+    if as_json:
+        print(json.dumps(result, indent=1, ensure_ascii=False))
+    else:
+        print_result(result)
+
+
+def print_result(result: dict[str, Any]) -> None:
+    """The per-tag table and the summary beneath it."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("tag")
+    for name in ("images", "AP", "precision", "recall", "F1", "threshold"):
+        table.add_column(name, justify="right")
+    for row in result["per_tag"]:
+        cells = [_percent(row[key]) for key in ("ap", "precision", "recall", "f1")]
+        threshold = "never given" if row["threshold"] is None else f"{row['threshold']:.3f}"
+        table.add_row(Text(row["tag"]), f"{row['support']:,}", *cells, threshold)
+    console = Console()
+    console.print(table)
+    summary = f"mAP {_percent(result['map'])}   CF1 {_percent(result['cf1'])}   OF1 {_percent(result['of1'])}"
+    console.print(f"\n{summary}", highlight=False)
+    if result["tags_without_positives"]:
+        missing = ", ".join(result["tags_without_positives"])
+        console.print(Text(f"no test image shows {missing}: left out of mAP"))
+    best = result.get("chosen_on_the_test_split")
+    if best:
+        which = "averaged" if best["average"] else "raw"
+        console.print(
+            f"protocol paper: epoch {best['epoch'] + 1}, {which} weights, chosen on the test split: "
+            f"mAP {_percent(best['map'])}   CF1 {_percent(best['cf1'])}   OF1 {_percent(best['of1'])}",
+            highlight=False,
+        )
+
+
+def run_methods(name: str | None) -> None:
+    """List the methods, or one with its settings."""
+    from fewtags.methods import find_method, method_names
+
+    if name is None:
+        for each in method_names():
+            print(f"{each:<12} {_first_sentence(sys.modules[find_method(each).__module__].__doc__)}")
+        return
+    from fewtags.training.recipe import Recipe
+
+    method = find_method(name)
+    print((sys.modules[method.__module__].__doc__ or "").strip())
+    for title, model in (("settings of the method", method), ("settings of the training", Recipe)):
+        print(f"\n{title} (--set key=value)")
+        for key, field in model.model_fields.items():
+            print(f"  {key} = {field.default}\n      {(field.description or '').strip()}")
+
+
+def _first_sentence(text: str | None) -> str:
+    return " ".join((text or "").strip().split("\n\n")[0].split())
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"
