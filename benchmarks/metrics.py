@@ -2,8 +2,8 @@
 
     pip install "fewtags[bench]"; python benchmarks/metrics.py
 
-Both sides of a ratio get the same arrays, run in this process on one thread; the best of three rounds counts, the long
-released loop runs once.
+Both sides of a ratio get the same arrays and run in this process on one thread. The best of three rounds
+counts; the long released loop runs once.
 """
 
 import time
@@ -56,9 +56,7 @@ def main() -> None:
     steps, ours = seconds(lambda: metric_adaptive(scores, labels, grid=0.01))
     loop, reference = seconds(lambda: released_grid(scores, labels), rounds=1)
     assert torch.equal(ours, reference)
-    print(
-        f"thresholds, 100,000 x 80: released loop {loop:.2f} s, our grid {steps:.2f} s, exact {exact:.2f} s"
-    )
+    print(f"thresholds, 100,000 x 80: released loop {loop:.2f} s, our grid {steps:.2f} s, exact {exact:.2f} s")
     print(f"  exact search {loop / exact:.1f} times faster than the released loop (wanted: 20)")
 
     scores, labels = (part.numpy() for part in table(40_000, 80))

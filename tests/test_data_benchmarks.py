@@ -186,9 +186,7 @@ def test_pickled_arrays_are_refused_and_never_run(tmp_path: Path, bare: bool) ->
         ("formatted_val_images", np.array(["../c.jpg"]), "put the images there"),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused(
-    tmp_path: Path, file: str, value: np.ndarray, message: str
-) -> None:
+def test_arrays_that_do_not_fit_are_refused(tmp_path: Path, file: str, value: np.ndarray, message: str) -> None:
     root = arrays(tmp_path / "data")
     (tmp_path / "c.jpg").touch()
     np.save(root / f"{file}.npy", value)

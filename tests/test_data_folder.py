@@ -188,9 +188,7 @@ def test_a_long_list_of_problems_is_cut_in_the_message(photos: Photos) -> None:
         (f"image,tags\na.jpg,cat\n{'x' * 9999}.jpg,cat\n", "correct the name or delete the row"),
     ],
 )
-def test_a_wrong_file_is_one_message_with_the_remedy(
-    photos: Photos, labels: str | bytes, message: str
-) -> None:
+def test_a_wrong_file_is_one_message_with_the_remedy(photos: Photos, labels: str | bytes, message: str) -> None:
     with pytest.raises(UserError) as error:
         read_folder(photos(labels))
     assert message in str(error.value)
@@ -219,9 +217,7 @@ WORDS = st.sampled_from(
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(
-    st.binary(max_size=200) | st.lists(WORDS, max_size=40).map(lambda words: "".join(words).encode("latin-1"))
-)
+@given(st.binary(max_size=200) | st.lists(WORDS, max_size=40).map(lambda words: "".join(words).encode("latin-1")))
 @example(b"image,tags\n\x00,\x00\n")
 @example(b'image,tags\n"')
 @example(b"image,tags\n" + b"x" * 200_000)

@@ -113,9 +113,7 @@ def test_the_catalogue_knows_the_tags_without_drawing(monkeypatch: pytest.Monkey
     truth = [draw(5, index)[1] for index in range(9)]
     monkeypatch.setattr(scenes, "paint", lambda scene: pytest.fail("a picture was drawn"))
     catalogue = read_scenes(9, seed=5)
-    found = [
-        tuple(tag for tag, here in zip(TAGS, row, strict=True) if here == 1) for row in catalogue.targets
-    ]
+    found = [tuple(tag for tag, here in zip(TAGS, row, strict=True) if here == 1) for row in catalogue.targets]
     assert found == truth
     assert set(np.unique(catalogue.targets)) == {0, 1}
     assert catalogue.images.fingerprint(catalogue.names[0])

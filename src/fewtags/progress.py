@@ -32,7 +32,8 @@ class Progress:
 
     def __init__(self, what: str, total: int, done: int = 0, show: bool = True) -> None:
         self.what, self.total, self.done = what, total, done
-        self._first = done
+        self._from, self._first = done, done
+        self._began: float | None = None
         self._show = show
         self._note = ""
         self._start = self._last = time.monotonic()
@@ -48,6 +49,8 @@ class Progress:
         self.done += count
         self._note = note or self._note
         now = time.monotonic()
+        if self._began is None:  # what comes before the first one is preparation, not speed
+            self._began, self._first = now, self.done
         if not self._show or now - self._start < QUIET_SECONDS:
             return
         if sys.stderr.isatty():
@@ -63,11 +66,13 @@ class Progress:
             self._bar.stop()
         seconds = time.monotonic() - self._start
         if kind is None and self._show and seconds >= QUIET_SECONDS:
-            say(f"{self.what}: {self.done - self._first:,} in {duration(seconds)}{self._tail()}")
+            say(f"{self.what}: {self.done - self._from:,} in {duration(seconds)}{self._tail()}")
 
     def _left(self, now: float) -> str:
         new = self.done - self._first
-        return duration((now - self._start) / new * (self.total - self.done)) if new else "unknown time"
+        if new == 0 or self._began is None:
+            return "some time"
+        return duration((now - self._began) / new * (self.total - self.done))
 
     def _tail(self) -> str:
         return f" ({self._note})" if self._note else ""

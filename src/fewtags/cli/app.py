@@ -47,7 +47,8 @@ class Features(str, Enum):
 Data = Annotated[
     str,
     typer.Argument(
-        metavar="DATA", help="A folder with labels.csv, voc:PATH, coco:PATH, nus:PATH, npy:PATH, or scenes[:N]."
+        metavar="DATA",
+        help="A folder with labels.csv, voc:PATH, coco:PATH, nus:PATH, npy:PATH, or scenes[:N].",
     ),
 ]
 Labels = Annotated[Path | None, typer.Option(metavar="FILE", help="The labels, if not DATA/labels.csv.")]
@@ -93,16 +94,20 @@ def train(
     ),
     features: Annotated[Features, typer.Option(help="What a frozen backbone gives.")] = Features.crops,
     tune: Annotated[
-        Tune | None, typer.Option(help="What learns: heads on frozen features (default on a CPU), or all (on a GPU).")
+        Tune | None,
+        typer.Option(help="What learns: heads on frozen features (default on a CPU), or all (on a GPU)."),
     ] = None,
     labelled: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="Hide labels until this share is left, as the papers do.")
+        float | None,
+        typer.Option(metavar="SHARE", help="Hide labels until this share is left, as the papers do."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Decides everything random.")] = 1,
     epochs: Annotated[int | None, typer.Option(min=0, help="Epochs of the main stage.")] = None,
     warmup: Annotated[int | None, typer.Option(min=0, help="Epochs on the labelled images before it.")] = None,
     size: Annotated[int | None, typer.Option(metavar="PX", min=16, help="Side of the network's input.")] = None,
-    weights: Annotated[Path | None, typer.Option(metavar="FILE", help="Backbone weights: .safetensors or .pth.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Backbone weights: .safetensors or .pth.")
+    ] = None,
     split: Annotated[Split, typer.Option(help="How --labelled chooses.")] = Split.paper,
     workers: Annotated[int | None, typer.Option(min=0, help="Processes that read pixels (--tune all).")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at images that cannot be used.")] = False,
@@ -111,7 +116,8 @@ def train(
         Protocol, typer.Option(help="paper: the released schedule; the test split chooses the epoch.")
     ] = Protocol.ours,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Settings of `fewtags methods NAME`.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Settings of `fewtags methods NAME`."),
     ] = None,
 ) -> None:
     """Learn from labelled and unlabelled images, and tag the unlabelled ones."""

@@ -6,7 +6,10 @@ from typing import Any
 from fewtags.progress import say
 
 DATA, SHARE = "scenes:640", 0.1
-RUNS = {"asl": {"patches": 2}, "d2l": {}}  # the same five views for both: what differs is the unlabelled images
+RUNS = {
+    "asl": {"patches": 2},
+    "d2l": {},
+}  # the same five views for both: what differs is the unlabelled images
 
 
 def run_demo(out: Path, seed: int) -> None:

@@ -31,7 +31,7 @@ def run_check(data: str, labels: Path | None) -> None:
             progress.advance(done - progress.done)
 
         report = check(data, labels, advance=advance)
-    print(report.text())
+    print("\n".join(report.lines()))
     if report.problems:
         sys.exit(2)
 

@@ -33,9 +33,7 @@ def read(spec: str, labels: Path | None = None, seed: int = 1) -> Catalogue:
         return read_folder(Path(rest), labels)
     root = Path(rest)
     if not root.is_dir():
-        raise UserError(
-            f"{spec}: there is no folder {rest!r}; write {kind}:PATH with the folder of the data set"
-        )
+        raise UserError(f"{spec}: there is no folder {rest!r}; write {kind}:PATH with the folder of the data set")
     return _reader(kind)(root)
 
 
@@ -48,9 +46,7 @@ def split_spec(spec: str) -> tuple[str, str]:
         return "scenes", str(SCENES)
     if colon and kind in KINDS:
         if not rest:
-            raise UserError(
-                f"{spec}: nothing follows the colon; write {kind}:{'N' if kind == 'scenes' else 'PATH'}"
-            )
+            raise UserError(f"{spec}: nothing follows the colon; write {kind}:{'N' if kind == 'scenes' else 'PATH'}")
         return kind, rest if kind == "scenes" else _home(rest)
     # One letter before the colon is a drive; a real folder may have a colon in its name.
     if colon and re.fullmatch(r"[A-Za-z]\w+", kind) and not Path(spec).exists():

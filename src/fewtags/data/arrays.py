@@ -39,16 +39,12 @@ def read_arrays(path: Path, tags_file: Path | None = None) -> Catalogue:
 def _load(file: Path) -> NDArray[np.generic]:
     """The array, mapped from the disk: a header that lies about its size cannot fill the memory."""
     if not file.is_file():
-        raise UserError(
-            f"{file}: there is no such file; npy:PATH needs formatted_{{train,val}}_{{images,labels}}.npy"
-        )
+        raise UserError(f"{file}: there is no such file; npy:PATH needs formatted_{{train,val}}_{{images,labels}}.npy")
     try:
         return np.lib.format.open_memmap(file, mode="r")  # never runs what a pickle holds
     except (OSError, ValueError, EOFError, SyntaxError, TypeError, OverflowError, TokenError) as error:
         if "object" in str(error):
-            raise UserError(
-                f"{file}: holds Python objects, which could run code. {_conversion(file)}"
-            ) from error
+            raise UserError(f"{file}: holds Python objects, which could run code. {_conversion(file)}") from error
         raise UserError(f"{file}: no .npy array ({str(error)[:100]}); write it with numpy.save") from error
 
 
@@ -74,17 +70,13 @@ def _read_labels(file: Path, count: int) -> NDArray[np.int8]:
     """[n, K] of 0 and 1."""
     array = _load(file)
     if array.ndim != 2 or array.dtype.kind not in "biuf" or len(array) != count or not array.shape[1]:
-        raise UserError(
-            f"{file}: {array.dtype} {array.shape}; must be {count} rows of numbers, a column a tag"
-        )
+        raise UserError(f"{file}: {array.dtype} {array.shape}; must be {count} rows of numbers, a column a tag")
     targets = np.empty(array.shape, np.int8)
     for start in range(0, count, _STEP):
         values = np.asarray(array[start : start + _STEP])
         if wrong := np.argwhere((values != 0) & (values != 1))[:1].tolist():
             row, column = wrong[0]
-            raise UserError(
-                f"{file}: row {start + row}, column {column}: {values[row, column]}; write 0 or 1"
-            )
+            raise UserError(f"{file}: row {start + row}, column {column}: {values[row, column]}; write 0 or 1")
         targets[start : start + _STEP] = values
     return targets
 
@@ -96,9 +88,7 @@ def _prefix(root: Path, names: list[str], part: str) -> str:
     for place in places:
         if any(_exists(root, place + name) for name in some):
             return place
-    raise UserError(
-        f"{root}: {names[0]!r} is neither in it nor in Flickr or images below it; put the images there"
-    )
+    raise UserError(f"{root}: {names[0]!r} is neither in it nor in Flickr or images below it; put the images there")
 
 
 def _exists(root: Path, name: str) -> bool:

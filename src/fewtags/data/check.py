@@ -33,9 +33,7 @@ class Report:
     images: dict[str, int] = field(default_factory=dict)  # role -> number of images
     tags: list[TagCount] = field(default_factory=list)
     rare: list[str] = field(default_factory=list)  # tags with fewer than FEW labelled positives
-    duplicates: list[tuple[str, str]] = field(
-        default_factory=list
-    )  # training image, test image of the same bytes
+    duplicates: list[tuple[str, str]] = field(default_factory=list)  # training image, test image of the same bytes
     bad: list[tuple[str, str]] = field(default_factory=list)  # image, reason
 
     @property
@@ -50,9 +48,7 @@ class Report:
         lines += _section("problem", self.problems, shown=len(self.problems))
         lines += _section("bad image file", [f"{name}: {reason}" for name, reason in self.bad])
         pairs = [f"{train} = {test}" for train, test in self.duplicates]
-        lines += _section(
-            "image both in training and in test", pairs, plural="images both in training and in test"
-        )
+        lines += _section("image both in training and in test", pairs, plural="images both in training and in test")
         lines += _section("warning", self.warnings)
         if self.tags:
             width = max(len("tag"), *(len(count.tag) for count in self.tags))

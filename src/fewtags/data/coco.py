@@ -23,9 +23,7 @@ def read_coco(path: Path) -> Catalogue:
     for part, role in (("train2014", Role.LABELLED), ("val2014", Role.TEST)):
         file = path / "annotations" / f"instances_{part}.json"
         if not (path / part).is_dir() or not file.is_file():
-            raise UserError(
-                f"{path}: needs {part} and annotations/{file.name}; name the folder that holds both"
-            )
+            raise UserError(f"{path}: needs {part} and annotations/{file.name}; name the folder that holds both")
         found, files, table = _read_part(file)
         if tags and found != tags:
             raise UserError(f"{file}: other categories than those of train2014; download both again")

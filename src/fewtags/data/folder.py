@@ -65,9 +65,7 @@ def _label_file(root: Path, labels: Path | None, problems: Problems) -> LabelFil
     if labels:
         problems.add(labels, "there is no such file; --labels names a CSV with the tags")
     else:
-        problems.add(
-            root, f"no {LABELS} in it or beside it; write one that starts `image,tags` or use --labels"
-        )
+        problems.add(root, f"no {LABELS} in it or beside it; write one that starts `image,tags` or use --labels")
     return None
 
 
@@ -90,9 +88,7 @@ def _catalogue(
 class _Table:
     """Targets and roles of the images of a folder, filled row by row."""
 
-    def __init__(
-        self, root: Path, file: LabelFile, header: Header, names: list[str], problems: Problems
-    ) -> None:
+    def __init__(self, root: Path, file: LabelFile, header: Header, names: list[str], problems: Problems) -> None:
         self.root, self.file, self.problems = root, file, problems
         self.names = names
         self.index = _Index(root.resolve().name, names)

@@ -36,12 +36,8 @@ def read_nuswide(path: Path) -> Catalogue:
         roles.append(np.full(there.sum(), role, np.int8))
         missing += int((~there).sum())
     if not names:
-        raise UserError(
-            f"{path / 'Flickr'}: holds none of the listed images; put them there as <folder>/<name>"
-        )
-    notes = (
-        (f"{missing} images of the lists are not in {path / 'Flickr'} and were left out",) if missing else ()
-    )
+        raise UserError(f"{path / 'Flickr'}: holds none of the listed images; put them there as <folder>/<name>")
+    notes = (f"{missing} images of the lists are not in {path / 'Flickr'} and were left out",) if missing else ()
     images = FolderImages(path / "Flickr")
     return Catalogue(tags, Names(names), np.concatenate(targets), np.concatenate(roles), images, notes)
 
@@ -63,9 +59,7 @@ def _official_tags(path: Path) -> tuple[str, ...]:
 
 def _read_part(path: Path, tags: tuple[str, ...], part: str) -> tuple[list[str], NDArray[np.int8]]:
     """Names with forward slashes and targets [n, K] of one list."""
-    names = [
-        line.strip().replace("\\", "/") for line in read_lines(path / "ImageList" / f"{part}Imagelist.txt")
-    ]
+    names = [line.strip().replace("\\", "/") for line in read_lines(path / "ImageList" / f"{part}Imagelist.txt")]
     targets = np.zeros((len(names), len(tags)), np.int8)
     for column, tag in enumerate(tags):
         file = path / _LABELS / f"Labels_{tag}_{part}.txt"
@@ -74,8 +68,6 @@ def _read_part(path: Path, tags: tuple[str, ...], part: str) -> tuple[list[str],
             raise UserError(f"{file}: {len(values)} lines for the {len(names)} images of {part}Imagelist.txt")
         if not set(values) <= {"0", "1"}:
             line = next(number for number, value in enumerate(values, 1) if value not in ("0", "1"))
-            raise UserError(
-                f"{file}, line {line}: {values[line - 1]!r} is neither 0 nor 1; download it again"
-            )
+            raise UserError(f"{file}, line {line}: {values[line - 1]!r} is neither 0 nor 1; download it again")
         targets[:, column] = np.array(values, dtype="U1").astype(np.int8)
     return names, targets

@@ -22,9 +22,7 @@ def read_voc(path: Path) -> Catalogue:
     places = [path / "VOCdevkit" / "VOC2012", path / "VOC2012", path]
     root = next((place for place in places if (place / _LISTS).is_dir()), None)
     if root is None or not (root / "JPEGImages").is_dir():
-        raise UserError(
-            f"{path}: no VOC2012 with ImageSets/Main and JPEGImages in it; name the folder that holds it"
-        )
+        raise UserError(f"{path}: no VOC2012 with ImageSets/Main and JPEGImages in it; name the folder that holds it")
     tags = tuple(sorted(file.name.removesuffix("_train.txt") for file in (root / _LISTS).glob("*_train.txt")))
     if not tags:
         raise UserError(f"{root / _LISTS}: no <tag>_train.txt; unpack the archive of VOC 2012 again")
@@ -47,9 +45,7 @@ def _read_part(folder: Path, tags: tuple[str, ...], part: str) -> tuple[list[str
     for tag, column in zip(tags, columns, strict=True):
         if column.keys() != columns[0].keys():
             other = f"{tags[0]}_{part}.txt"
-            raise UserError(
-                f"{folder / f'{tag}_{part}.txt'}: lists other images than {other}; unpack VOC again"
-            )
+            raise UserError(f"{folder / f'{tag}_{part}.txt'}: lists other images than {other}; unpack VOC again")
     table = np.array([[column[image] for column in columns] for image in listed], np.int8)
     table = table.reshape(len(listed), len(tags))
     some = np.flatnonzero(table.any(axis=1))

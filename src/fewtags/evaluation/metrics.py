@@ -28,9 +28,7 @@ def average_precision(scores: ArrayLike, labels: ArrayLike) -> Floats:
     return result
 
 
-def mean_average_precision(
-    scores: ArrayLike, labels: ArrayLike, empty: Literal["skip", "zero"] = "skip"
-) -> float:
+def mean_average_precision(scores: ArrayLike, labels: ArrayLike, empty: Literal["skip", "zero"] = "skip") -> float:
     """Mean of the tags' average precisions, 0..1. scores, labels [N, K] (1, 0, negative for unknown).
 
     A tag without known positives is left out (empty="skip") or counts 0 as in the papers (empty="zero").
@@ -130,9 +128,7 @@ def _table(values: ArrayLike, labels: ArrayLike) -> tuple[NDArray[Any], NDArray[
     return table, truth > 0, known
 
 
-def _row_counts(
-    scores: ArrayLike, labels: ArrayLike
-) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
+def _row_counts(scores: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
     """Each row from its highest score down: is a tag present, present and known tags as high, [N, K]."""
     values, positive, known = _table(scores, labels)
     order = np.argsort(values, axis=1)[:, ::-1]

@@ -16,9 +16,7 @@ from fewtags.evaluation.metrics import (
 from fewtags.thresholds import as_numpy, decide
 
 
-def per_tag(
-    scores: ArrayLike, labels: ArrayLike, thresholds: ArrayLike, tags: Sequence[str]
-) -> list[dict[str, Any]]:
+def per_tag(scores: ArrayLike, labels: ArrayLike, thresholds: ArrayLike, tags: Sequence[str]) -> list[dict[str, Any]]:
     """A row for each tag: tag, support (known positives), known, ap, threshold, precision, recall, f1.
 
     scores, labels [N, K], thresholds [K], K tags; figures in 0..1. What is undefined (0/0, the threshold of a
@@ -43,9 +41,7 @@ def per_tag(
     ]
 
 
-def summarise(
-    scores: ArrayLike, labels: ArrayLike, thresholds: ArrayLike, tags: Sequence[str]
-) -> dict[str, Any]:
+def summarise(scores: ArrayLike, labels: ArrayLike, thresholds: ArrayLike, tags: Sequence[str]) -> dict[str, Any]:
     """The figures over all tags, 0..1, ready for JSON (None where there is nothing to average).
 
     map leaves out tags without known positives, which tags_without_positives names; map_paper counts them 0.

@@ -26,7 +26,9 @@ class Engine(Protocol):
 
     in_threads: bool  # may be called from several threads, each with a core of its own
 
-    def __call__(self, pictures: NDArray[np.uint8]) -> NDArray[np.float32]: ...
+    def __call__(self, pictures: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Features of a few pictures."""
+        ...
 
 
 def make_engine(backbone: Backbone, device: torch.device) -> Engine:

@@ -6,7 +6,9 @@ arithmetic for all of them, on a GPU if there is one.
 """
 
 import hashlib
+import json
 import os
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -128,14 +130,8 @@ def _in_order(work: Any, groups: Iterable[list[Wanted]], threads: int) -> Iterat
                 future.cancel()
 
 
-def folder_name(made_from: dict[str, object]) -> str:
-    """A name for the folder of such features."""
-    import json
-
-    text = json.dumps(made_from, sort_keys=True)
-    return f"{str(made_from['backbone']).replace('/', '-').replace(':', '-')}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-
 def store_folder(root: Path, made_from: dict[str, object]) -> Path:
     """Where features made in this way are kept."""
-    return root / "features" / folder_name(made_from)
+    content = hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:16]
+    name = re.sub(r"[^\w.-]+", "-", str(made_from["backbone"]))
+    return root / "features" / f"{name}-{made_from['kind']}-{content}"

@@ -87,5 +87,3 @@ def _write_at(path: Path, offset: int, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-
-

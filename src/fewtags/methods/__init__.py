@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from fewtags.errors import UserError, nearest
 from fewtags.methods.base import Method, Pseudo, Seen, Step, UnlabelledBatch
 
-__all__ = ["Method", "Pseudo", "Seen", "Step", "UnlabelledBatch", "find_method", "make_method", "method_names"]
+__all__ = [
+    "Method",
+    "Pseudo",
+    "Seen",
+    "Step",
+    "UnlabelledBatch",
+    "find_method",
+    "make_method",
+    "method_names",
+]
 
 
 def method_names() -> list[str]:

@@ -32,7 +32,7 @@ class D2L(Method):
     grid: float | None = Field(None, gt=0, lt=1)
     """Step of the released threshold search (0.01); none searches every labelled score."""
     missing_class: Literal["never", "reference"] = "never"
-    """A tag without labelled positives is never pseudo-labelled; `reference` calls it present everywhere, as released."""
+    """A tag without labelled positives is never pseudo-labelled; `reference` finds it everywhere, as released."""
 
     @property
     def separates_heads(self) -> bool:  # type: ignore[override]

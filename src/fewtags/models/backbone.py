@@ -105,9 +105,7 @@ def backbone_names() -> tuple[str, ...]:
     return _NAMES + _EXTERNAL
 
 
-def build_backbone(
-    name: str, weights: Path | None = None, pretrained: bool = True, scaling: str = "own"
-) -> Backbone:
+def build_backbone(name: str, weights: Path | None = None, pretrained: bool = True, scaling: str = "own") -> Backbone:
     """The backbone of this name, with the weights of a file, of its package, or (pretrained=False) random.
 
     scaling: "own" feeds the network as its weights were trained, "unit" is x / 255 and nothing else.

@@ -3,18 +3,20 @@
 import copy
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from fewtags.models.network import Network
 
 
 class Average:
     """A copy of a network that follows it slowly: v' <- decay · v' + (1 - decay) · v, buffers included."""
 
-    def __init__(self, network: nn.Module, decay: float) -> None:
+    def __init__(self, network: Network, decay: float) -> None:
         self.network = copy.deepcopy(network).requires_grad_(False).eval()
         self.decay = decay
 
     @torch.no_grad()
-    def follow(self, network: nn.Module) -> None:
+    def follow(self, network: Network) -> None:
         """One update, to be called after every optimiser step."""
         slow: list[Tensor] = []
         fast: list[Tensor] = []

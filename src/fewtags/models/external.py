@@ -22,9 +22,7 @@ class HuggingFaceBackbone(Backbone):
 
     def __init__(self, name: str, model: Any, settings: dict[str, Any]) -> None:
         super().__init__(name, 0, _preferred_size(model, settings))  # the width is measured below
-        model = getattr(
-            model, "vision_model", model
-        )  # of a pair for pictures and texts, the one for pictures
+        model = getattr(model, "vision_model", model)  # of a pair for pictures and texts, the one for pictures
         # A pooling layer with weights is a fresh random one in most checkpoints; the class token is not.
         pooler = getattr(model, "pooler", None)
         if pooler is not None and list(pooler.parameters()):
@@ -91,9 +89,7 @@ def build_hf(name: str, weights: Path | None, pretrained: bool) -> HuggingFaceBa
     """A model of the local Hugging Face cache, or of a folder; nothing is downloaded."""
     transformers = _library("transformers", "hf")
     if weights is not None:
-        raise UserError(
-            f"hf:{name} brings its own weights: leave out --weights, or give its folder as hf:FOLDER"
-        )
+        raise UserError(f"hf:{name} brings its own weights: leave out --weights, or give its folder as hf:FOLDER")
     try:
         config = transformers.AutoConfig.from_pretrained(name, local_files_only=True)
         if pretrained:

@@ -43,4 +43,5 @@ class Adapter(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """features [B, width] -> [B, width]."""
         x = self.length * nn.functional.normalize(features.float(), dim=-1)
-        return x + self.widen(torch.relu(self.narrow(x)))
+        corrected: Tensor = x + self.widen(torch.relu(self.narrow(x)))
+        return corrected

@@ -15,11 +15,12 @@ class JoinedBatchNorm(nn.BatchNorm2d):
         self._check_input_dim(x)
         x32 = x.float()
         local = torch.cat([x32.sum((0, 2, 3)), x32.new_tensor([x.numel() / x.shape[1]])])
-        total = together.all_reduce(local)
+        total: Tensor = together.all_reduce(local)  # type: ignore[no-untyped-call]
         count = total[-1]
         mean = total[:-1] / count
         centred = x32 - mean.view(1, -1, 1, 1)
-        variance = together.all_reduce(centred.square().sum((0, 2, 3))) / count
+        squares: Tensor = together.all_reduce(centred.square().sum((0, 2, 3)))  # type: ignore[no-untyped-call]
+        variance = squares / count
         with torch.no_grad():
             if self.running_mean is not None and self.running_var is not None and self.momentum is not None:
                 self.running_mean.lerp_(mean.detach(), self.momentum)

@@ -42,9 +42,7 @@ def read_weights(file: Path) -> dict[str, Tensor]:
             content = content[wrapper]
     if not isinstance(content, Mapping) or not content:
         raise UserError(f"{file}: holds no weights by name; save the network's state_dict() instead")
-    odd = [
-        name for name, value in content.items() if not (isinstance(name, str) and isinstance(value, Tensor))
-    ]
+    odd = [name for name, value in content.items() if not (isinstance(name, str) and isinstance(value, Tensor))]
     if odd:
         raise UserError(f"{file}: {odd[0]!r} is no tensor; save the network's state_dict() and nothing else")
     return {name.removeprefix(_PARALLEL): value for name, value in content.items()}

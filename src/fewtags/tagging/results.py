@@ -1,5 +1,6 @@
 """What a run leaves behind: the model, the tags of the unlabelled images, a sheet to glance at, the figures."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ def write_results(
     backbone: Backbone,
     chosen: Network,
     prepared: Prepared,
-    scores: dict[str, Scores],
+    scores: Mapping[str, Scores],
     thresholds: Scores,
     chosen_on_test: dict[str, Any],
 ) -> dict[str, Any]:
@@ -73,16 +74,16 @@ def sheet(catalogue: Catalogue, rows: NDArray[np.int64], scores: Scores, thresho
             continue
         known = catalogue.targets[row] >= 0
         truth = [tag for tag, t in zip(catalogue.tags, catalogue.targets[row], strict=True) if t == 1]
-        entries.append(Entry(image, given_tags(scores[place], thresholds, catalogue.tags), truth if known.all() else None))
+        entries.append(
+            Entry(image, given_tags(scores[place], thresholds, catalogue.tags), truth if known.all() else None)
+        )
         if len(entries) == SHEET_IMAGES:
             break
     return contact_sheet(entries, f"{len(entries)} of {len(rows):,} images that came without tags")
 
 
-def _describe(
-    config: Config, backbone: Backbone, chosen: Network, thresholds: Scores
-) -> tuple[ModelInfo, Network]:
-    """model.json, and the part of the network that sits on the backbone's features, without what only training needs."""
+def _describe(config: Config, backbone: Backbone, chosen: Network, thresholds: Scores) -> tuple[ModelInfo, Network]:
+    """model.json, and what sits on the backbone's features, without the heads that only training needs."""
     recipe, method = config.recipe, config.build_method()
     names = [name for name in method.head_names if name.endswith("make")]
     heads = Heads(backbone.width, len(config.tags), names)

@@ -82,7 +82,9 @@ class Tagger:
             found.append(result)
         return found
 
-    def stream(self, names: Iterable[str], images: ImageSource | None = None) -> Iterator[tuple[str, Tagging | BadImage]]:
+    def stream(
+        self, names: Iterable[str], images: ImageSource | None = None
+    ) -> Iterator[tuple[str, Tagging | BadImage]]:
         """Name and tags of one image after the other, or why one cannot be used."""
         for name, scores in self.scores(names, images):
             yield name, scores if isinstance(scores, BadImage) else self.decide(name, scores)
@@ -136,5 +138,3 @@ class Tagger:
             rows = iter(mixed_scores(logits, self.info.merge, self.info.alpha).cpu().numpy())
         for name, features in found:
             yield name, features if isinstance(features, BadImage) else next(rows)
-
-

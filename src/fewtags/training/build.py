@@ -4,7 +4,7 @@ import os
 
 import torch
 from lightning_fabric import Fabric
-from lightning_fabric.strategies import DDPStrategy
+from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import nn
 
 from fewtags.methods import Method

@@ -17,7 +17,7 @@ def save_checkpoint(loop: Loop, path: Path, belongs_to: str) -> None:
     """Write the state of a loop; `belongs_to` is a digest of data, split and settings."""
     tensors = {f"raw/{name}": value for name, value in loop.network.state_dict().items()}
     tensors |= {f"average/{name}": value for name, value in loop.average.network.state_dict().items()}
-    tensors |= {f"best/{name}": value for name, value in loop.best.weights.items()}
+    tensors |= {f"best/{name}": value for name, value in loop.judge.best_weights.items()}
     tensors |= {f"method/{name}": value for name, value in loop.method.state.items()}
     tensors |= {f"tally/{name}": value for name, value in loop.tally.items()}
     for update, optimiser in loop.optimisers.items():
@@ -28,7 +28,7 @@ def save_checkpoint(loop: Loop, path: Path, belongs_to: str) -> None:
     about = {
         "belongs_to": belongs_to,
         "position": vars(loop.position),
-        "best": {"record": loop.best.record, "last_gain": loop.best.last_gain, "top": loop.best.top},
+        "judge": {name: getattr(loop.judge, name) for name in ("best", "last_gain", "top")},
     }
     with written_whole(path) as file:
         file.write(save(tensors, metadata={"about": json.dumps(about)}))
@@ -42,8 +42,9 @@ def load_checkpoint(loop: Loop, path: Path, belongs_to: str) -> None:
     loop.position = Position(**about["position"])
     loop.network.load_state_dict(_under(tensors, "raw/"))
     loop.average.network.load_state_dict(_under(tensors, "average/"))
-    loop.best.weights = _under(tensors, "best/")
-    loop.best.record, loop.best.last_gain, loop.best.top = (about["best"][k] for k in ("record", "last_gain", "top"))
+    loop.judge.best_weights = _under(tensors, "best/")
+    for name, value in about["judge"].items():
+        setattr(loop.judge, name, value)
     loop.method.state.update({k: v.to(loop.fabric.device) for k, v in _under(tensors, "method/").items()})
     loop.tally = _under(tensors, "tally/")
     stage = min(loop.position.stage, len(loop.stages) - 1)
@@ -68,5 +69,3 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
-

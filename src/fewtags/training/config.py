@@ -87,7 +87,7 @@ def resolve(
     numbers |= {key: value for key, value in given.items() if value is not None}
     numbers |= {key: value for key, value in values.items() if key not in fields}
     try:
-        return built, Recipe(**numbers)  # type: ignore[arg-type]
+        return built, Recipe(**numbers)
     except ValidationError as error:
         first = error.errors()[0]
         raise UserError(f"{first['loc'][0]}={first['input']!r}: {first['msg'].lower()}") from error

@@ -1,9 +1,8 @@
 """The one loop: warm-up stage, main stage, evaluation, checkpoint. It knows no method by name and no file."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -11,18 +10,15 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from fewtags.errors import Fault
-from fewtags.evaluation import f1_scores, mean_average_precision
 from fewtags.methods.base import Method, Pseudo, Step, UnlabelledBatch
 from fewtags.models.ema import Average
-from fewtags.models.heads import Heads, Logits, patch_logits
+from fewtags.models.heads import Heads, Logits
 from fewtags.models.network import Network
-from fewtags.thresholds import decide, metric_adaptive
+from fewtags.training.judge import Judge, Record
 from fewtags.training.plan import StepRows, plan_epoch
 from fewtags.training.recipe import Recipe, Stage
 from fewtags.training.schedule import one_cycle
 from fewtags.training.source import Batch, Epoch, Kind, Part, Source, Views
-
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -60,16 +56,6 @@ class Position:
     step: int = 0
 
 
-@dataclass
-class Best:
-    """The protocol of the paper keeps the weights with the best mAP on the test split."""
-
-    record: Record = field(default_factory=dict)
-    weights: dict[str, Tensor] = field(default_factory=dict)
-    last_gain: dict[str, int] = field(default_factory=dict)  # epoch in which raw and averaged weights were best
-    top: dict[str, float] = field(default_factory=dict)
-
-
 class Loop:
     """One training run. `run()` is the story; what follows it are its words."""
 
@@ -92,7 +78,7 @@ class Loop:
         self.average = Average(self.network, 0.0)
         self.optimisers: dict[str, torch.optim.AdamW] = {}
         self.tally: dict[str, Tensor] = {}  # sums over the steps of the running epoch
-        self.best = Best()
+        self.judge = Judge(recipe.protocol == "paper")
         self._labelled = targets.labelled.to(self.fabric.device)
 
     def run(self) -> Network:
@@ -102,21 +88,21 @@ class Loop:
             self._begin_stage(stage)
             while self.position.epoch < stage.epochs:
                 self._run_epoch(stage)
-                record = self._measure(stage)
+                record = self.judge.measure(self, stage)
                 self.observer.epoch(record)
                 self.tally = {}
                 self.position = Position(self.position.stage, self.position.epoch + 1)
                 self.observer.save(self)
-                if self._paper and self._stalled(record):
+                if self.judge.stalled(record):
                     break
             self.position = Position(self.position.stage + 1)
-        if self.best.weights:
-            self.average.network.load_state_dict(self.best.weights)
+        if self.judge.best_weights:
+            self.average.network.load_state_dict(self.judge.best_weights)
         return self.average.network
 
     def _run_epoch(self, stage: Stage) -> None:
         epoch = self._views_of(stage, self.position.epoch)
-        plan = self._plan(stage, self.position.epoch)
+        plan = self.plan(stage, self.position.epoch)
         if stage.unlabelled_batch and self.position.step == 0:
             seen = SeenByTeacher(self, self.position.epoch)
             if self.position.epoch == 0:
@@ -187,7 +173,7 @@ class Loop:
         return Pseudo(self._mine(pseudo.targets).detach(), mask)
 
     def _begin_stage(self, stage: Stage) -> None:
-        steps = len(self._plan(stage, 0))
+        steps = len(self.plan(stage, 0))
         self.network.requires_grad_(True).body.requires_grad_(stage.body_learns)
         fresh = self.position.epoch == 0 and self.position.step == 0
         if fresh:
@@ -202,78 +188,6 @@ class Loop:
             self.network.body.eval()
         self.observer.stage(stage, stage.epochs * steps, self.position.epoch * steps + self.position.step)
 
-    def _measure(self, stage: Stage) -> Record:
-        """What is known at the end of an epoch; test labels are looked at, and choose nothing of ours."""
-        record: Record = {"stage": stage.name, "epoch": self.position.epoch}
-        steps = len(self._plan(stage, 0))
-        record |= {k.removeprefix("loss_"): v.item() for k, v in self.tally.items() if k.startswith("loss_")}
-        record["loss"] = sum(v.item() for k, v in self.tally.items() if k.startswith("loss_"))
-        record["steps"] = steps
-        if "pseudo_made" in self.tally:
-            record |= _pseudo_quality(self.tally)
-        thresholds = self.method.state.get("thresholds")
-        if thresholds is not None:
-            record["thresholds"] = [round(float(t), 6) if np.isfinite(float(t)) else None for t in thresholds]
-        last_of_stage = self.position.epoch == stage.epochs - 1
-        if self.targets.test is not None and (stage.name == "main" or last_of_stage or self._paper):
-            record |= self._test(self.average.network, thresholds)
-            if self._paper:
-                raw = self._test(self.network, thresholds)
-                record |= {f"raw_{name}": value for name, value in raw.items()}
-                if stage is self.stages[-1]:
-                    self._keep_best(record, raw)
-        return record
-
-    def _test(self, network: Network, thresholds: Tensor | None) -> Record:
-        """mAP, CF1, OF1 of a network on the test split; thresholds of the method, or MAT on labelled images."""
-        assert self.targets.test is not None  # noqa: S101 - for the type checker
-        if thresholds is None:
-            labelled = self.scores("labelled", "weak", network)
-            thresholds = metric_adaptive(labelled, self.targets.labelled, "f1")
-        truth = self.targets.test.numpy()
-        mixed, alone = self._test_scores(network)
-        f1 = f1_scores(decide(mixed, thresholds.cpu().to(mixed)).numpy(), truth)
-        return {
-            "map": mean_average_precision(mixed.numpy(), truth),
-            "map_paper": mean_average_precision(mixed.numpy(), truth, empty="zero"),
-            **{f"map_{part}": mean_average_precision(scores.numpy(), truth) for part, scores in alone.items()},
-            **{name: f1[name] for name in ("cf1", "of1", "cf1_nanmean")},
-        }
-
-    def _test_scores(self, network: Network) -> tuple[Tensor, dict[str, Tensor]]:
-        """The mixed score of the test images, and what whole image and patches say alone."""
-
-        def read(logits: Logits) -> dict[str, Tensor]:
-            scores = {"mixed": self.method.score(logits)}
-            if "patch_make" in logits:
-                patch = patch_logits(logits["patch_make"].float(), self.method.merge, self.method.alpha)
-                scores |= {"whole": logits["whole_make"].float().sigmoid(), "patch": patch.sigmoid()}
-            return scores
-
-        found = self._sweep("test", "plain", network, read)
-        return found.pop("mixed"), found
-
-    def _keep_best(self, record: Record, raw: Record) -> None:
-        """The paper's choice: raw before averaged, earlier before later, by mAP on the test split."""
-        for name, found in (("raw", raw), ("average", record)):
-            if found["map_paper"] > self.best.top.get(name, 0.0):
-                self.best.top[name] = found["map_paper"]
-                self.best.last_gain[name] = self.position.epoch
-        use_average = record["map_paper"] > raw["map_paper"]
-        chosen = record if use_average else raw
-        if chosen["map_paper"] > self.best.record.get("map_paper", -1.0):
-            kept = {name: chosen[name] for name in ("map", "map_paper", "cf1", "of1", "cf1_nanmean")}
-            self.best.record = {**kept, "epoch": self.position.epoch, "average": use_average}
-            network = self.average.network if use_average else self.network
-            self.best.weights = {name: value.clone() for name, value in network.state_dict().items()}
-
-    def _stalled(self, record: Record) -> bool:
-        """The released early stop: six epochs without a gain, and the averaged weights past their best."""
-        if not self.best.last_gain:
-            return False
-        since = record["epoch"] - max(self.best.last_gain.values())
-        return since > 5 and record["map_paper"] < self.best.top["average"]
-
     @property
     def parts(self) -> list[Part]:
         """The parts of the split that have images."""
@@ -282,7 +196,7 @@ class Loop:
 
     def scores(self, part: Part, kind: Kind, network: Network | None = None) -> Tensor:
         """The method's scores [n, K] of all images of a part, by the teacher unless another network is given."""
-        return self._sweep(part, kind, network, lambda logits: {"": self.method.score(logits)})[""]
+        return self.sweep(part, kind, network, lambda logits: {"": self.method.score(logits)})[""]
 
     def vectors(self, part: Part) -> Tensor:
         """What the teacher's body makes of the weak whole view of every image of a part [n, width]."""
@@ -290,9 +204,10 @@ class Loop:
         found = [body(views.to(self.fabric.device).whole).cpu() for views in self._all_views(part, "weak")]
         return self._gather(torch.cat(found), self._size(part))
 
-    def _sweep(
+    def sweep(
         self, part: Part, kind: Kind, network: Network | None, read: Callable[[Logits], dict[str, Tensor]]
     ) -> dict[str, Tensor]:
+        """What `read` finds in the logits of all images of a part, by name [n, …]."""
         network = network or self.average.network
         was_training = network.training
         network.eval()
@@ -322,7 +237,8 @@ class Loop:
         with torch.no_grad():
             return self.method.score(self.average.network(*weak.to(self.fabric.device)))
 
-    def _plan(self, stage: Stage, epoch: int) -> list[StepRows]:
+    def plan(self, stage: Stage, epoch: int) -> list[StepRows]:
+        """The steps of an epoch."""
         key = (self.recipe.seed, self.stages.index(stage), epoch) if stage.shuffle else None
         n, m = len(self.targets.labelled), self.targets.unlabelled
         return plan_epoch(n, m, stage.labelled_batch, stage.unlabelled_batch, key)
@@ -330,10 +246,6 @@ class Loop:
     def _views_of(self, stage: Stage, epoch: int) -> Epoch:
         number = self.stages.index(stage)
         return Epoch(self.recipe.seed, number, epoch, self.recipe.labelled_view, stage.cutout)
-
-    @property
-    def _paper(self) -> bool:
-        return self.recipe.protocol == "paper"
 
     def _mine(self, rows: Tensor) -> Tensor:
         """This process's share of rows that all processes know."""
@@ -413,17 +325,3 @@ def _split(logits: Logits, labelled: int) -> tuple[Logits, Logits]:
 
 def _mix(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
-
-
-def _pseudo_quality(tally: dict[str, Tensor]) -> Record:
-    """Precision, recall and CF1 of an epoch's pseudo-labels, from the counts of its steps."""
-    right, made, true = (tally[f"pseudo_{name}"].numpy() for name in ("right", "made", "true"))
-    precision = np.divide(right, made, out=np.zeros_like(right), where=made > 0).mean()
-    recall = np.divide(right, true, out=np.zeros_like(right), where=true > 0).mean()
-    both = precision + recall
-    return {
-        "pseudo_cp": precision,
-        "pseudo_cr": recall,
-        "pseudo_cf1": 2 * precision * recall / both if both else 0.0,
-        "pseudo_positives": float(made.sum()),
-    }

@@ -70,7 +70,10 @@ def prepare(catalogue: Catalogue, how: Preparation) -> Prepared:
     source: Source
     if stores:
         stored = {
-            kind: {part: Stored(stores[kind].array(), stores[kind].rows([keys[row] for row in rows_of[part]])) for part in parts}
+            kind: {
+                part: Stored(stores[kind].array(), stores[kind].rows([keys[row] for row in rows_of[part]]))
+                for part in parts
+            }
             for kind, parts in _views_needed(how).items()
         }
         source = FeatureSource(stored["plain"], stored.get("strong", {}))

@@ -137,7 +137,12 @@ def default_settings(tune: str, protocol: str, labelled_share: float, small_batc
         "labelled_batch": labelled // halves,
         "unlabelled_batch": (64 - labelled) // halves,
     }
-    pixels |= {"warmup_learning_rate": 1e-4, "learning_rate": 1e-4, "weight_decay": 1e-4, "labelled_view": "strong"}
+    pixels |= {
+        "warmup_learning_rate": 1e-4,
+        "learning_rate": 1e-4,
+        "weight_decay": 1e-4,
+        "labelled_view": "strong",
+    }
     if protocol == "paper":
         pixels |= {"ema_decay": 0.9997, "scaling": "unit"}
     return pixels

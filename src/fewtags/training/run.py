@@ -15,7 +15,8 @@ from fewtags.files import csv_cell, write_text
 from fewtags.progress import Progress
 from fewtags.training.checkpoint import save_checkpoint
 from fewtags.training.config import Config
-from fewtags.training.loop import Loop, Observer, Position, Record
+from fewtags.training.judge import Record
+from fewtags.training.loop import Loop, Observer, Position
 from fewtags.training.recipe import Stage
 
 SAVE_SECONDS = 60.0  # between two checkpoints; what a kill can cost

@@ -138,21 +138,20 @@ class PixelSource:
         for step in plan:
             wanted.append([("labelled", step.labelled, epoch.labelled_view)])
             if len(step.unlabelled):
-                wanted[-1] += [("unlabelled", step.unlabelled, "weak"), ("unlabelled", step.unlabelled, "strong")]
+                wanted[-1] += [
+                    ("unlabelled", step.unlabelled, "weak"),
+                    ("unlabelled", step.unlabelled, "strong"),
+                ]
         for views in self._load(wanted, epoch):
             yield Batch(*views) if len(views) == 3 else Batch(views[0], None, None)
 
-    def sweep(
-        self, part: Part, rows: NDArray[np.int64], kind: Kind, epoch: Epoch, batch: int = 32
-    ) -> Iterator[Views]:
+    def sweep(self, part: Part, rows: NDArray[np.int64], kind: Kind, epoch: Epoch, batch: int = 32) -> Iterator[Views]:
         """See Source."""
         wanted = [[(part, rows[start : start + batch], kind)] for start in range(0, len(rows), batch)]
         for views in self._load(wanted, epoch):
             yield views[0]
 
-    def _load(
-        self, wanted: "list[list[tuple[Part, NDArray[np.int64], Kind]]]", epoch: Epoch
-    ) -> Iterator[list[Views]]:
+    def _load(self, wanted: "list[list[tuple[Part, NDArray[np.int64], Kind]]]", epoch: Epoch) -> Iterator[list[Views]]:
         loader = torch.utils.data.DataLoader(
             _Pixels(self._catalogue, self._rows, self._spec, wanted, epoch),
             batch_size=None,
@@ -164,7 +163,7 @@ class PixelSource:
             yield [Views(whole, patches) for whole, patches in batch]
 
 
-class _Pixels(torch.utils.data.Dataset):
+class _Pixels(torch.utils.data.Dataset[list[tuple[Tensor, Tensor | None]]]):
     """Batch i of a list of wanted views; randomness depends on (seed, stage, epoch, image, view) alone."""
 
     def __init__(

@@ -179,8 +179,4 @@ GRIDS: dict[str, tuple[float, ...]] = {
     "Cutout": _grid(0, 20, whole_numbers=True),
 }
 
-_CHOICES = [
-    (operation, GRIDS[name][magnitude])
-    for name, operation in OPERATIONS.items()
-    for magnitude in range(1, 10)
-]
+_CHOICES = [(operation, GRIDS[name][magnitude]) for name, operation in OPERATIONS.items() for magnitude in range(1, 10)]

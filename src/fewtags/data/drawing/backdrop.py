@@ -13,9 +13,7 @@ SIDE = 256  # pixels of a finished picture
 SCALE = 2  # drawn this much larger and reduced, so that edges are smooth
 FULL = SIDE * SCALE
 _AXIS = np.linspace(-1, 1, SIDE, dtype=np.float32) ** 2
-RIM = np.float32(0.07) * np.repeat(
-    _AXIS[:, None] + _AXIS, 3, axis=1
-)  # [SIDE, 3 SIDE] what the rim loses of light
+RIM = np.float32(0.07) * np.repeat(_AXIS[:, None] + _AXIS, 3, axis=1)  # [SIDE, 3 SIDE] what the rim loses of light
 
 Point = tuple[float, float]
 
@@ -61,9 +59,7 @@ class Stage:
         for x, y, bright in self.rng.random((60, 3)):
             r = 0.8 + 1.4 * bright**4
             px, py = x * FULL, y * 0.5 * FULL
-            self.draw.ellipse(
-                (px - r, py - r, px + r, py + r), fill=(255, 250, 230, round(70 + 170 * bright - 60 * y))
-            )
+            self.draw.ellipse((px - r, py - r, px + r, py + r), fill=(255, 250, 230, round(70 + 170 * bright - 60 * y)))
 
     def fill(self, points: Sequence[Point], top: Colour, bottom: Colour) -> None:
         """A polygon in a vertical gradient from its top to its bottom."""
@@ -81,9 +77,7 @@ class Stage:
         strip = Image.fromarray(ramp).resize((FULL, high - low), Image.Resampling.NEAREST)
         self.image.paste(strip, (0, low), mask)
 
-    def strokes(
-        self, count: int, band: tuple[float, float], reach: float, ink: Colour, lean: float = 0
-    ) -> None:
+    def strokes(self, count: int, band: tuple[float, float], reach: float, ink: Colour, lean: float = 0) -> None:
         """Short brush strokes, longer in front: waves when flat (lean 0), blades of grass when not."""
         (top, bottom), fill = band, (*ink, 80)
         for x, depth, size in self.rng.random((count, 3)).tolist():
@@ -138,9 +132,7 @@ class Stage:
         sky = self.light.hour.sky
         deep = self.light.tone((34, 104, 142) if self.rng.random() < 0.6 else (40, 128, 138))
         shallow = mix(deep, self.light.tone((120, 196, 190)), 0.5 if shore else 0.0)
-        self.fill(
-            [(0, top), (1, top), (1, bottom + 0.03), (0, bottom + 0.03)], mix(deep, sky[2], 0.6), shallow
-        )
+        self.fill([(0, top), (1, top), (1, bottom + 0.03), (0, bottom + 0.03)], mix(deep, sky[2], 0.6), shallow)
         crest = mix(sky[2], (255, 255, 255), 0.0 if self.light.hour.dark else 0.5)
         self.strokes(70, (top + 0.01, bottom), 0.07, crest)
         self.strokes(50, (top + 0.01, bottom), 0.06, mix(deep, (0, 10, 40), 0.2))
@@ -160,9 +152,7 @@ class Stage:
             (0.016, mix(colour, (255, 255, 255), 0.75)),
             (0.006, mix(colour, (60, 50, 40), 0.25)),
         ):
-            self.fill(
-                [*((x, ridge.top(x) - lift) for x in xs), (1, level + 0.1), (0, level + 0.1)], tone, tone
-            )
+            self.fill([*((x, ridge.top(x) - lift) for x in xs), (1, level + 0.1), (0, level + 0.1)], tone, tone)
         edge = [(x, ridge.top(x)) for x in xs]
         self.fill([*edge, (1, 1), (0, 1)], colour, mix(colour, (120, 90, 60), 0.18))
         for x, y, size in self.rng.random((70, 3)):
@@ -184,9 +174,7 @@ class Stage:
         if self.rng.random() < 0.5:
             self.grass(end + 0.02)
             return
-        self.fill(
-            [(0, end), (1, end), (1, end + 0.012), (0, end + 0.012)], stone, mix(stone, (40, 40, 60), 0.4)
-        )
+        self.fill([(0, end), (1, end), (1, end + 0.012), (0, end + 0.012)], stone, mix(stone, (40, 40, 60), 0.4))
         lean = self.rng.uniform(-0.3, 0.3)
         for step in range(-2, 9):
             x = step / 7

@@ -52,14 +52,10 @@ def flower(pen: Pen) -> None:
         pen.pick((BRIGHT[0], BRIGHT[1], BRIGHT[2], BRIGHT[5], BRIGHT[6], WHITE)),
     )
     green = (78, 128, 70)
-    for place in sorted(
-        (pen.between(-0.5, 0.5), pen.between(0.55, 0.85)) for _ in range(int(pen.rng.integers(3, 7)))
-    ):
+    for place in sorted((pen.between(-0.5, 0.5), pen.between(0.55, 0.85)) for _ in range(int(pen.rng.integers(3, 7)))):
         u, v = place
         pen.line([(u * 0.6, 0), (u * 0.9, v * 0.5), (u, v)], 0.035, green)
-        pen.poly(
-            [(u * 0.75, v * 0.25), (u * 0.75 + 0.13, v * 0.55), (u * 0.85, v * 0.4)], mix(green, WHITE, 0.15)
-        )
+        pen.poly([(u * 0.75, v * 0.25), (u * 0.75 + 0.13, v * 0.55), (u * 0.85, v * 0.4)], mix(green, WHITE, 0.15))
         if shape == 0:
             for turn in range(7):
                 angle = turn * math.tau / 7
@@ -171,9 +167,7 @@ def umbrella(pen: Pen) -> None:
     cloth, lean = pen.pick(BRIGHT[:6]), pen.between(-0.12, 0.12)
     pen.shadow(0.5)
     pen.line([(0, 0), (lean, 0.95)], 0.035, (230, 220, 205))
-    dome = [
-        (0.55 * math.cos(a), 0.62 + 0.38 * math.sin(a)) for a in (math.pi * step / 12 for step in range(13))
-    ]
+    dome = [(0.55 * math.cos(a), 0.62 + 0.38 * math.sin(a)) for a in (math.pi * step / 12 for step in range(13))]
     for step in range(0, 12, 2):
         colour = cloth if step % 4 else (246, 238, 222)
         pen.poly([(lean, 1.0), *((u + lean, v) for u, v in dome[step : step + 3])], colour)

@@ -19,9 +19,7 @@ class Pen:
         self.x, self.y, self.unit = x * FULL, y * FULL, size * FULL
         self.rng = np.random.default_rng(look)
         self.face = 1 if self.rng.random() < 0.5 else -1
-        self.sunny = (
-            stage.light.side * self.face
-        )  # the side, in the thing's own direction, that light falls on
+        self.sunny = stage.light.side * self.face  # the side, in the thing's own direction, that light falls on
 
     @property
     def light(self) -> Light:

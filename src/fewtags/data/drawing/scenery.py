@@ -59,9 +59,7 @@ def cloud(pen: Pen) -> None:
     mask = sheet.resize((wide, high), Image.Resampling.BICUBIC)
     corner = (round(pen.x - wide / 2), round(pen.y - high))
     ramp = np.linspace(mix(body, WHITE, 0.0 if hour.dark else 0.5), mix(body, hour.sky[1], 0.45), high)
-    sides = Image.fromarray(ramp.round().astype(np.uint8)[:, None]).resize(
-        (wide, high), Image.Resampling.NEAREST
-    )
+    sides = Image.fromarray(ramp.round().astype(np.uint8)[:, None]).resize((wide, high), Image.Resampling.NEAREST)
     pen.stage.image.paste(sides, corner, mask.point(lambda level: level * 0.94))
 
 
@@ -71,18 +69,13 @@ def tree(pen: Pen) -> None:
     pen.shadow(0.34)
     pen.poly([(-0.05, 0), (0.05, 0), (0.03, 0.5), (-0.03, 0.5)], BARK)
     pen.line([(0, 0.3), (0.13, 0.5)], 0.025, BARK)
-    puffs = [
-        (pen.between(-0.2, 0.2) * wide, pen.between(0.46, 0.8) * tall, pen.between(0.12, 0.19))
-        for _ in range(7)
-    ]
+    puffs = [(pen.between(-0.2, 0.2) * wide, pen.between(0.46, 0.8) * tall, pen.between(0.12, 0.19)) for _ in range(7)]
     puffs += [(0.0, 0.65, 0.25)]
     for lift, shrink, colour in ((0.0, 1.0, mix(leaf, (20, 40, 60), 0.3)), (0.035, 0.8, leaf)):
         for u, v, r in puffs:
             pen.oval(u + lift * pen.sunny, v + lift, r * shrink * wide, r * shrink, colour)
     for u, v, r in puffs[:5]:
-        pen.oval(
-            u + 0.07 * pen.sunny, v + 0.07, r * 0.4 * wide, r * 0.35, mix(leaf, (255, 250, 200), 0.25), 150
-        )
+        pen.oval(u + 0.07 * pen.sunny, v + 0.07, r * 0.4 * wide, r * 0.35, mix(leaf, (255, 250, 200), 0.25), 150)
     if pen.between(0, 1) < 0.25 and not pen.season.snow:
         for u, v, r in puffs:
             pen.oval(u + r * 0.5, v - r * 0.4, 0.018, 0.018, (206, 60, 50))
@@ -122,9 +115,7 @@ def palm(pen: Pen) -> None:
             (bend + reach * math.cos(turn) * t, 0.72 + reach * (math.sin(turn) * t - 0.75 * t * t))
             for t in (0, 0.3, 0.6, 1)
         ]
-        back = [
-            (u, v - 0.06 * math.sin(math.pi * t)) for (u, v), t in zip(arc, (0, 0.4, 0.7, 1), strict=True)
-        ]
+        back = [(u, v - 0.06 * math.sin(math.pi * t)) for (u, v), t in zip(arc, (0, 0.4, 0.7, 1), strict=True)]
         pen.poly([*arc, *back[::-1]], mix(leaf, BLACK, 0.12 if math.cos(turn) * pen.sunny < 0 else 0))
     for u in (-0.02, 0.03):
         pen.oval(bend + u, 0.7, 0.025, 0.025, (120, 80, 50))
@@ -180,9 +171,7 @@ def car(pen: Pen) -> None:
     pen.box(-1.08, 0.16, 2.16, 0.42, paint, 0.14)
     roof = [(front + 0.3, 0.52), (front - 0.05, 0.97), (back + 0.22, 0.97), (back - 0.04, 0.52)]
     pen.poly(roof, paint)
-    pen.poly(
-        [(front + 0.2, 0.55), (front - 0.07, 0.89), (back + 0.25, 0.89), (back + 0.12, 0.55)], (150, 186, 200)
-    )
+    pen.poly([(front + 0.2, 0.55), (front - 0.07, 0.89), (back + 0.25, 0.89), (back + 0.12, 0.55)], (150, 186, 200))
     pen.box((front + back) / 2 - 0.03, 0.5, 0.07, 0.45, paint)
     pen.box(-1.06, 0.2, 2.12, 0.12, mix(paint, BLACK, 0.25), 0.05)
     for u in (-0.62, 0.62):
