@@ -83,6 +83,8 @@ def test_resnets_have_the_published_size(name: str, parameters: int, width: int)
     assert sum(p.numel() for p in backbone.parameters()) == parameters - classifier
     assert backbone.width == width
     assert "layer2.0.downsample.1.running_mean" in backbone.state_dict()
+    strided = "layer2.0.conv2" if name == "resnet50" else "layer2.0.conv1"
+    assert backbone.get_submodule(strided).stride == (2, 2)
 
 
 def as_huggingface(name: str) -> str:

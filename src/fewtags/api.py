@@ -148,7 +148,9 @@ def train(
             folder.keep_records_before(loop.position, loop.stages)
         chosen = loop.run()
         watch.close()
-        scores = {part: loop.scores(part, "plain", chosen).numpy() for part in loop.parts}
+        scores: dict[str, NDArray[np.float32]] = {
+            part: loop.scores(part, "plain", chosen).numpy() for part in loop.parts
+        }
         thresholds = metric_adaptive(scores["labelled"], prepared.targets.labelled.numpy(), "f1")
         if fabric.is_global_zero:
             result = write_results(folder, config, body, chosen, prepared, scores, thresholds, loop.judge.best)

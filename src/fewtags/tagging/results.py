@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-import fewtags
 from fewtags.data.catalogue import Catalogue, Role
 from fewtags.errors import BadImage
 from fewtags.evaluation import per_tag, summarise
@@ -90,7 +89,7 @@ def _describe(config: Config, backbone: Backbone, chosen: Network, thresholds: S
     heads.load_state_dict({k: v for k, v in chosen.heads.state_dict().items() if k.split(".")[0] in names})
     frozen = recipe.tune == "heads"
     info = ModelInfo(
-        fewtags=fewtags.__version__,
+        fewtags=config.fewtags,
         method=config.method,
         tags=config.tags,
         thresholds=[float(value) if np.isfinite(value) else None for value in thresholds],

@@ -1,0 +1,14 @@
+"""What all tests share: a cache of their own, so that nothing outside of the tests is read or written."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory) -> Path:
+    """One cache for the whole session: features and engines are then computed once."""
+    folder = tmp_path_factory.mktemp("cache")
+    os.environ["FEWTAGS_CACHE"] = str(folder)
+    return folder
