@@ -1,6 +1,6 @@
 """Write down what finished runs measured: one CSV row a run, with the command and the commit that made it.
 
-    python results/record.py results/voc/first.csv runs/voc-d2l-seed1 runs/voc-asl-seed1
+python results/record.py results/voc/first.csv runs/voc-d2l-seed1 runs/voc-asl-seed1
 """
 
 import argparse
@@ -44,7 +44,9 @@ def row(run: Path, commit: str) -> dict[str, object]:
         "cores": os.cpu_count(),
         "fewtags": config.fewtags,
         "commit": commit,
-        "command": " ".join(words).replace(config.data, "voc:PATH") if config.data.startswith("voc:") else " ".join(words),
+        "command": " ".join(words).replace(config.data, "voc:PATH")
+        if config.data.startswith("voc:")
+        else " ".join(words),
     }
 
 
@@ -61,7 +63,7 @@ def main() -> None:
         writer.writeheader()
         writer.writerows(rows)
     for each in rows:
-        print(f"{each['method']:<8} {each['settings']:<30} seed {each['seed']}  mAP {each['map']}  CF1 {each['cf1']}  OF1 {each['of1']}")
+        print("{method:<8} {settings:<30} seed {seed}  mAP {map}  CF1 {cf1}  OF1 {of1}".format(**each))
 
 
 if __name__ == "__main__":

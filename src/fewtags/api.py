@@ -32,6 +32,7 @@ from fewtags.training.loop import Loop
 from fewtags.training.prepare import Preparation, prepare
 from fewtags.training.run import RunFolder, StopRequest, Watch
 
+SHOWN_BAD = 5  # images that cannot be used, on the screen
 SCENES_LABELLED = 0.1  # what stays labelled of the drawn scenes unless told otherwise
 
 
@@ -190,10 +191,7 @@ def evaluate(run: str | Path, data: str | Path | None = None, *, labels: str | P
     """
     folder = RunFolder(Path(run))
     tagger = Tagger(folder.path)
-    if data is None:
-        catalogue = _own_data(folder)
-    else:
-        catalogue = read(str(data), _file(labels))
+    catalogue = _own_data(folder) if data is None else read(str(data), _file(labels))
     rows = catalogue.rows(Role.TEST)
     if not len(rows) and data is None:
         raise UserError(f"{folder.config().data} has no test images; name labelled images: fewtags evaluate {run} DATA")
@@ -202,11 +200,13 @@ def evaluate(run: str | Path, data: str | Path | None = None, *, labels: str | P
         raise UserError(f"{data}: no labelled image to compare with; label some in its labels.csv")
     truth = _targets_for(tagger.tags, catalogue, data)[rows]
     scores, bad = tagger.score_table(catalogue, rows)
-    for name, reason in bad:
-        say(f"left out: {name}: {reason}")
     good = ~np.isnan(scores).any(axis=1)
     if not good.any():
         raise UserError(f"{data or run}: none of the {len(rows):,} images can be read, so there is nothing to compare")
+    if bad:
+        say(f"{_count(bad)} cannot be used and {'is' if len(bad) == 1 else 'are'} left out:")
+        for name, reason in bad[:SHOWN_BAD]:
+            say(f"  {name}: {reason}")
     thresholds = np.array(list(tagger.thresholds.values()))
     table = per_tag(scores[good], truth[good], thresholds, tagger.tags)
     return {
@@ -302,7 +302,7 @@ def _say_what_is_learned(catalogue: Catalogue, config: Config) -> None:
 
 def _check_bad(bad: list[tuple[str, str]], strict: bool, data: str | Path) -> None:
     if bad and strict:
-        shown = "".join(f"\n  {name}: {reason}" for name, reason in bad[:5])
+        shown = "".join(f"\n  {name}: {reason}" for name, reason in bad[:SHOWN_BAD])
         raise UserError(f"--strict: {_count(bad)} cannot be used; `fewtags check {data}` lists all{shown}")
 
 

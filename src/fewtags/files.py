@@ -26,7 +26,9 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
         temporary.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
-        raise Fault(f"{path} could not be written ({error.strerror}); what was there before is unchanged") from error
+        raise Fault(
+            f"{path} could not be written ({error.strerror or error}); what was there before is unchanged"
+        ) from error
     finally:
         temporary.unlink(missing_ok=True)
 

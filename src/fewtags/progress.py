@@ -32,7 +32,7 @@ class Progress:
 
     def __init__(self, what: str, total: int, done: int = 0, show: bool = True) -> None:
         self.what, self.total, self.done = what, total, done
-        self._from, self._first = done, done
+        self._first = done
         self._began: float | None = None
         self._show = show
         self._note = ""
@@ -57,7 +57,7 @@ class Progress:
             self._draw()
         elif now - self._last >= (LINE_SECONDS if self._spoken else QUIET_SECONDS) and self.done < self.total:
             self._last, self._spoken = now, True
-            say(f"{self.what}: {self.done:,} of {self.total:,}, {self._left(now)} left{self._tail()}")
+            say(f"{self.what}: {self._state(now)}")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -66,13 +66,16 @@ class Progress:
             self._bar.stop()
         seconds = time.monotonic() - self._start
         if kind is None and self._show and seconds >= QUIET_SECONDS:
-            say(f"{self.what}: {self.done - self._from:,} in {duration(seconds)}{self._tail()}")
+            how_far = "done" if self.done >= self.total else f"{self.done:,} of {self.total:,}"
+            say(f"{self.what}: {how_far} in {duration(seconds)}{self._tail()}")
 
-    def _left(self, now: float) -> str:
+    def _state(self, now: float) -> str:
+        """`12 of 40, 9 s left`; after the first one alone nothing is known of the speed."""
         new = self.done - self._first
-        if new == 0 or self._began is None:
-            return "some time"
-        return duration((now - self._began) / new * (self.total - self.done))
+        left = ""
+        if new > 0 and self._began is not None:
+            left = f", {duration((now - self._began) / new * (self.total - self.done))} left"
+        return f"{self.done:,} of {self.total:,}{left}{self._tail()}"
 
     def _tail(self) -> str:
         return f" ({self._note})" if self._note else ""
@@ -87,5 +90,4 @@ class Progress:
             self._bar = RichProgress(*columns, console=Console(stderr=True), transient=True)
             self._task = self._bar.add_task(self.what, total=self.total, left="")
             self._bar.start()
-        left = f"{self.done:,} of {self.total:,}, {self._left(time.monotonic())} left{self._tail()}"
-        self._bar.update(self._task, completed=self.done, left=left)
+        self._bar.update(self._task, completed=self.done, left=self._state(time.monotonic()))

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+import warnings
 
 from fewtags.errors import Fault, Interrupted, UserError
 
@@ -19,9 +20,11 @@ def run(arguments: list[str]) -> int:
     from fewtags.cli.app import app
 
     try:
-        app(spread_lists(arguments), prog_name="fewtags")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"(torch|lightning_fabric)\b")  # meant for programmers
+            app(spread_lists(arguments), prog_name="fewtags")
     except SystemExit as leaving:
-        return leaving.code if isinstance(leaving.code, int) else (0 if leaving.code is None else WRONG_INPUT)
+        return _left_with(leaving.code)
     except UserError as error:
         _say(f"fewtags: {error}")
         return WRONG_INPUT
@@ -34,11 +37,6 @@ def run(arguments: list[str]) -> int:
             again = arguments if "--resume" in arguments else [*arguments, "--resume"]
             _say(f"go on with: fewtags {shlex.join(again)}")
         return INTERRUPTED
-    except KeyboardInterrupt:
-        _say("\nfewtags: stopped")
-        return INTERRUPTED
-    except BrokenPipeError:
-        return DONE  # the reader of standard output has seen enough
     except OSError as error:
         _say(f"fewtags: {error.filename or 'a file'}: {error.strerror or error}")
         return FAULT
@@ -57,6 +55,13 @@ def spread_lists(arguments: list[str]) -> list[str]:
         open_list = open_list or word == "--set"
         spread.append(word)
     return spread
+
+
+def _left_with(code: object) -> int:
+    """What typer means: it answers Ctrl-C with 130, and with 1 a reader of standard output that has seen enough."""
+    if code == INTERRUPTED:
+        _say("\nfewtags: stopped")
+    return code if isinstance(code, int) and code != 1 else DONE
 
 
 def _say(text: str) -> None:

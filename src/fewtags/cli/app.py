@@ -69,7 +69,10 @@ def demo(
     out: Annotated[Path, typer.Option(help="Where its two runs go.")] = Path("demo"),
     seed: Annotated[int, typer.Option(help="Which images are labelled.")] = 1,
 ) -> None:
-    """The whole story on drawn scenes, in a few minutes: few labels alone against few labels and the rest."""
+    """The whole story on drawn scenes, in a few minutes.
+
+    A few labelled images alone against the same and all the unlabelled ones; ends with a table and a picture.
+    """
     from fewtags.cli.demo import run_demo
 
     run_demo(out, seed)
@@ -77,7 +80,7 @@ def demo(
 
 @app.command()
 def check(data: Data, labels: Labels = None) -> None:
-    """Everything wrong with a data set at once, with line numbers; nothing is trained."""
+    """Everything wrong with a data set at once, with line numbers."""
     from fewtags.cli.verbs import run_check
 
     run_check(data, labels)
@@ -120,7 +123,7 @@ def train(
         typer.Option("--set", metavar="KEY=VALUE", help="Settings of `fewtags methods NAME`."),
     ] = None,
 ) -> None:
-    """Learn from labelled and unlabelled images, and tag the unlabelled ones."""
+    """Learn from labelled and unlabelled images; tag the unlabelled."""
     from fewtags.cli.verbs import parse_settings, run_train
 
     run_train(

@@ -3,6 +3,7 @@
 import csv
 import glob
 import hashlib
+import io
 import sys
 from pathlib import Path
 from typing import Any, TextIO
@@ -25,22 +26,28 @@ def run_tag(run: Path, images: list[str], out: str, with_scores: bool) -> None:
     tagger = load(run)
     header = ["image", "tags", *(tagger.tags if with_scores else [])]
     if out == "-":
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="surrogateescape")  # names that are no UTF-8 leave as they came
         csv.writer(sys.stdout, lineterminator="\n").writerow(header)
-        _list_bad(_tag(tagger, paths, sys.stdout, with_scores, show=False), None)
+        for name, reason in _tag(tagger, paths, sys.stdout, with_scores, kept="stopped"):
+            say(f"cannot be used: {name}: {reason}")
         return
     target = Path(out)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out}: {target.parent} cannot be made ({error.strerror}); name another file") from error
     model = hashlib.sha256(f"{tagger.info.model_dump_json()} {header}".encode()).hexdigest()[:12]
     part = target.with_name(f".{target.name}.{model}.part")
-    done = _rows_done(part, header)
+    done = _rows_done(part, header, paths)
     if done:
-        say(f"{len(done):,} images were tagged before an interruption; going on from there")
-    with part.open("a", encoding="utf-8", newline="") as file:
+        say(f"{_images(len(done))} tagged before an interruption; going on from there")
+    with part.open("a", encoding="utf-8", errors="surrogateescape", newline="") as file:
         left = [path for path in paths if path not in done]
-        bad = _tag(tagger, left, file, with_scores, show=True)
+        bad = _tag(tagger, left, file, with_scores, kept="stopped; the same command goes on from here")
     part.replace(target)
     _list_bad(bad, target)
-    print(f"{len(paths) - len(bad):,} images tagged: {target}")
+    print(f"{_images(len(paths) - len(bad))} tagged: {target}")
 
 
 def find_images(words: list[str]) -> list[str]:
@@ -54,24 +61,24 @@ def find_images(words: list[str]) -> list[str]:
                 raise UserError(f"{word}: no images in this folder ({', '.join(IMAGE_SUFFIXES)})")
             found |= dict.fromkeys(inside)
         elif path.is_file():
-            found[word] = None
+            found[str(path)] = None
         else:
             matches = sorted(glob.glob(word, recursive=True)) if glob.has_magic(word) else []
             if not matches:
                 raise UserError(f"{word}: no such file or folder, and no file matches it as a pattern")
-            found |= dict.fromkeys(match for match in matches if match.lower().endswith(IMAGE_SUFFIXES))
+            found |= dict.fromkeys(str(Path(match)) for match in matches if match.lower().endswith(IMAGE_SUFFIXES))
     if not found:
         raise UserError("no image files among these names")
     return list(found)
 
 
-def _tag(tagger: Any, paths: list[str], file: TextIO, with_scores: bool, show: bool) -> list[tuple[str, str]]:
+def _tag(tagger: Any, paths: list[str], file: TextIO, with_scores: bool, kept: str) -> list[tuple[str, str]]:
     """Write a line an image; return the files that cannot be used, with the reasons."""
     from fewtags.training.run import StopRequest
 
     writer = csv.writer(file, lineterminator="\n")
     bad: list[tuple[str, str]] = []
-    with StopRequest().listening() as stop, Progress("tagging", len(paths), show=show) as progress:
+    with StopRequest().listening() as stop, Progress("tagging", len(paths), show=not file.isatty()) as progress:
         for number, (name, result) in enumerate(tagger.stream(paths), start=1):
             if isinstance(result, BadImage):
                 bad.append((name, str(result)))
@@ -81,28 +88,32 @@ def _tag(tagger: Any, paths: list[str], file: TextIO, with_scores: bool, show: b
             progress.advance()
             if number % FLUSH_EVERY == 0:
                 file.flush()
-            stop.check("stopped; the same command goes on from here")
+            stop.check(kept)
     return bad
 
 
-def _rows_done(part: Path, header: list[str]) -> set[str]:
-    """The images that an interrupted call has written; a half-written last line is taken back."""
-    text = part.read_text(encoding="utf-8", errors="replace") if part.exists() else ""
+def _rows_done(part: Path, header: list[str], paths: list[str]) -> set[str]:
+    """The images among `paths` that an interrupted call has written; a half-written line is taken back."""
+    text = part.read_bytes().decode("utf-8", "surrogateescape") if part.exists() else ""
     whole = text[: text.rfind("\n") + 1]
-    rows = list(csv.reader(whole.splitlines(keepends=True)))
-    if rows[:1] != [header]:
-        whole, rows = ",".join(csv_cell(cell) for cell in header) + "\n", []
-    write_text(part, whole)
-    return {row[0] for row in rows[1:] if row}
+    wanted = set(paths)
+    rows = [row for row in csv.reader(io.StringIO(whole, newline="")) if len(row) == len(header) and row[0] in wanted]
+    kept = io.StringIO(newline="")
+    csv.writer(kept, lineterminator="\n").writerows([header, *rows])
+    write_text(part, kept.getvalue())
+    return {row[0] for row in rows}
 
 
-def _list_bad(bad: list[tuple[str, str]], target: Path | None) -> None:
-    """Say which files could not be used: in a file beside the result, or line by line."""
-    if target is None:
-        for name, reason in bad:
-            say(f"cannot be used: {name}: {reason}")
-    elif bad:
-        file = target.with_name(f"{target.stem}.bad.csv")
-        lines = ["image,reason", *(f"{csv_cell(name)},{csv_cell(reason)}" for name, reason in bad)]
-        write_text(file, "\n".join(lines) + "\n")
-        say(f"{len(bad)} file{'s' if len(bad) > 1 else ''} cannot be used: {file} lists the reasons")
+def _list_bad(bad: list[tuple[str, str]], target: Path) -> None:
+    """List the files that could not be used beside the result; take back the list of an earlier call."""
+    file = target.with_name(f"{target.stem}.bad.csv")
+    if not bad:
+        file.unlink(missing_ok=True)
+        return
+    lines = ["image,reason", *(f"{csv_cell(name)},{csv_cell(reason)}" for name, reason in bad)]
+    write_text(file, "\n".join(lines) + "\n")
+    say(f"{len(bad):,} file{'' if len(bad) == 1 else 's'} cannot be used: {file} lists the reasons")
+
+
+def _images(count: int) -> str:
+    return f"{count:,} image{'' if count == 1 else 's'}"

@@ -1,6 +1,7 @@
 """What the verbs do once their arguments are read."""
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -47,11 +48,12 @@ def run_train(data: str, **options: Any) -> None:
     result = run.result
     if result.get("map") is not None:
         print_result(result)
-    folder = run.path
-    print(f"\n{result['images']['unlabelled']:,} images tagged: {folder / 'tags.csv'}")
-    if (folder / "tags.png").exists():
+        print()
+    folder, unlabelled = run.path, result["images"]["unlabelled"]
+    if unlabelled:
+        print(f"{unlabelled:,} image{'' if unlabelled == 1 else 's'} tagged: {folder / 'tags.csv'}")
         print(f"a glance at some of them: {folder / 'tags.png'}")
-    print(f"tag other images: fewtags tag {folder} IMAGES --out more.csv")
+    print(f"tag other images: fewtags tag {shlex.quote(str(folder))} IMAGES --out more.csv")
 
 
 def run_evaluate(run: Path, data: str | None, labels: Path | None, as_json: bool) -> None:

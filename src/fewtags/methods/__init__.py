@@ -28,7 +28,7 @@ def find_method(name: str) -> type[Method]:
     """The class of a method: a file of this folder, or an importable module such as `my_package.my_method`."""
     if name in method_names():
         path = f"{__name__}.{name}"
-    elif "." in name:
+    elif "." in name and all(name.split(".")):
         path = name
     else:
         raise UserError(f"unknown method {name!r}{nearest(name, method_names())} `fewtags methods` lists them")

@@ -68,17 +68,31 @@ class Step:
     targets: Tensor
     unlabelled: Logits = field(default_factory=dict)
     pseudo: Pseudo | None = None
+    rows: Tensor | None = None  # [B] which of the N labelled images these are
+    unlabelled_rows: Tensor | None = None  # which of the M unlabelled ones
+
+
+class Update(NamedTuple):
+    """One optimiser of a training step."""
+
+    parameters: tuple[str, ...] = ("",)  # prefixes of the names of the weights it moves
+    learning_rate: float | None = None  # None: the recipe's cycle; a number: Adam at this rate, without decay
+
+
+def shares(targets: Tensor) -> Tensor:
+    """How often each tag is present among the images that know it: [N, K] -> [K]; 0 where none does."""
+    known = targets >= 0
+    return ((targets == 1) & known).sum(0) / known.sum(0).clamp(min=1)
 
 
 class Method(BaseModel):
     """Labelled and pseudo-labelled images under one loss; a method overrides what it does differently."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     uses_unlabelled: ClassVar[bool] = True  # False: one stage on the labelled images, no main stage
     separates_heads: ClassVar[bool] = False  # may be a setting: pseudo-labels train other heads than make them
-    updates: ClassVar[dict[str, tuple[str, ...]]] = {"all": ("",)}
-    """Optimiser steps of one training step: name -> prefixes of the parameters it moves."""
+    updates: ClassVar[dict[str, Update]] = {"all": Update()}  # in this order, each with a forward of its own
 
     patches: int = Field(1, ge=1, le=8)
     """Patches per side that are seen beside the whole image; 1 means the whole image only."""
@@ -123,6 +137,10 @@ class Method(BaseModel):
         """The loss [B, K] of single cells; 0 where the target is unknown."""
         return asymmetric_loss(logits, targets)
 
+    def pseudo_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The loss [B, K] of single cells on pseudo-labels."""
+        return self.cell_loss(logits, targets)
+
     def loss(self, step: Step, update: str = "all") -> dict[str, Tensor]:
         """Named sums over images and tags: each part of the image on labels, and on pseudo-labels."""
         terms = {}
@@ -131,7 +149,7 @@ class Method(BaseModel):
             terms[f"labelled_{part}"] = self.cell_loss(make, step.targets).sum()
             if step.pseudo is not None:
                 end = "use" if self.separates_heads else "make"
-                cells = self.cell_loss(self._part(step.unlabelled[f"{part}_{end}"]), step.pseudo.targets)
+                cells = self.pseudo_loss(self._part(step.unlabelled[f"{part}_{end}"]), step.pseudo.targets)
                 if step.pseudo.mask is not None:
                     cells = cells * step.pseudo.mask
                 terms[f"unlabelled_{part}"] = cells.sum()

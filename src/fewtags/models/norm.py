@@ -1,7 +1,9 @@
 """BatchNorm over the batch of all processes, so that several of them learn what one would."""
 
+from typing import Any
+
 import torch
-import torch.distributed.nn.functional as together
+import torch.distributed as dist
 from torch import Tensor, nn
 
 
@@ -14,13 +16,11 @@ class JoinedBatchNorm(nn.BatchNorm2d):
             return super().forward(x)
         self._check_input_dim(x)
         x32 = x.float()
-        local = torch.cat([x32.sum((0, 2, 3)), x32.new_tensor([x.numel() / x.shape[1]])])
-        total: Tensor = together.all_reduce(local)  # type: ignore[no-untyped-call]
+        total = sum_of_all(torch.cat([x32.sum((0, 2, 3)), x32.new_tensor([x.numel() / x.shape[1]])]))
         count = total[-1]
         mean = total[:-1] / count
         centred = x32 - mean.view(1, -1, 1, 1)
-        squares: Tensor = together.all_reduce(centred.square().sum((0, 2, 3)))  # type: ignore[no-untyped-call]
-        variance = squares / count
+        variance = sum_of_all(centred.square().sum((0, 2, 3))) / count
         with torch.no_grad():
             if self.running_mean is not None and self.running_var is not None and self.momentum is not None:
                 self.running_mean.lerp_(mean.detach(), self.momentum)
@@ -31,6 +31,24 @@ class JoinedBatchNorm(nn.BatchNorm2d):
         if self.weight is not None:
             y = y * self.weight.view(1, -1, 1, 1) + self.bias.view(1, -1, 1, 1)
         return y.to(x.dtype)
+
+
+class _SumOfAll(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        total = value.contiguous().clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # every process used the sum
+        return _SumOfAll.forward(ctx, gradient)
+
+
+def sum_of_all(value: Tensor) -> Tensor:
+    """The sum of a tensor over all processes; gradients find their way back to each."""
+    total: Tensor = _SumOfAll.apply(value)  # type: ignore[no-untyped-call]
+    return total
 
 
 def join_batch_norms(network: nn.Module) -> None:

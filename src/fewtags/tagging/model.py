@@ -1,10 +1,10 @@
 """The model folder: model.safetensors and model.json, all that tagging needs; loading it runs no code."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from safetensors.torch import save
 from torch import nn
 
@@ -24,19 +24,27 @@ class ModelInfo(BaseModel):
 
     fewtags: str  # version that wrote it
     method: str
-    tags: list[str]
-    thresholds: list[float | None]  # a tag is given where its score reaches this; None: never
+    tags: list[str] = Field(min_length=1)
+    thresholds: list[
+        Annotated[float, Field(allow_inf_nan=False)] | None
+    ]  # a tag is given where its score reaches this; None: never
     backbone: str
-    input_shift: list[float]  # the network is fed (pixel - shift) / scale
-    input_scale: list[float]
-    size: int
-    patches: int
+    input_shift: list[float] = Field(min_length=3, max_length=3)  # the network is fed (pixel - shift) / scale
+    input_scale: list[float] = Field(min_length=3, max_length=3)
+    size: int = Field(ge=1)
+    patches: int = Field(ge=1)
     patch_source: Literal["resized", "original"]
     patch_size: Literal["full", "native"]
     merge: Literal["logits", "probs"]
-    alpha: float
-    heads: list[str]
+    alpha: float = Field(gt=0)
+    heads: list[str] = Field(min_length=1)
     adapter: int | None  # hidden width of what was learned on frozen features; None: the backbone itself learned
+
+    @model_validator(mode="after")
+    def _a_threshold_a_tag(self) -> "ModelInfo":
+        if len(self.thresholds) != len(self.tags):
+            raise ValueError(f"{len(self.tags)} tags but {len(self.thresholds)} thresholds")
+        return self
 
     def view_spec(self) -> ViewSpec:
         """How an image is cut for this model."""
@@ -63,13 +71,16 @@ def load_model(folder: Path) -> tuple[ModelInfo, Backbone, Network]:
     """Read a model folder (or the run folder around it): description, backbone, and what sits on its features."""
     folder = folder / "model" if (folder / "model").is_dir() else folder
     file = folder / "model.json"
+    if not folder.is_dir():
+        raise UserError(f"{folder}: there is no such folder; give the run folder that `fewtags train` wrote")
     if not file.is_file():
         raise UserError(f"{folder} holds no model (no model.json); give a run folder whose training has ended")
     try:
         info = ModelInfo.model_validate_json(file.read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
-        raise UserError(f"{file}: {'.'.join(map(str, first['loc'])) or 'content'}: {first['msg']}") from error
+        what = ".".join(map(str, first["loc"])) or "content"
+        raise UserError(f"{file} is damaged ({what}: {first['msg']}); copy the model folder again") from error
     backbone = build_backbone(info.backbone, pretrained=False)
     backbone.set_scaling(info.input_shift, info.input_scale)
     body = Adapter(backbone.width, info.adapter) if info.adapter else nn.Identity()
@@ -79,6 +90,8 @@ def load_model(folder: Path) -> tuple[ModelInfo, Backbone, Network]:
 
 
 def _fill(file: Path, backbone: Backbone, top: Network) -> None:
+    if not file.is_file():
+        raise UserError(f"{file} is missing; copy the model folder again")
     tensors: dict[str, torch.Tensor] = read_weights(file)
     for prefix, module in (("backbone.", backbone), ("top.", top)):
         mine = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
@@ -86,4 +99,6 @@ def _fill(file: Path, backbone: Backbone, top: Network) -> None:
             module.load_state_dict(mine)
         except RuntimeError as error:
             reason = str(error).splitlines()[-1].strip()
-            raise UserError(f"{file} does not fit model.json beside it ({reason})") from error
+            raise UserError(
+                f"{file} does not fit model.json beside it ({reason}); copy the model folder again"
+            ) from error

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 COLUMNS, SIDE, GAP, LINE = 4, 260, 22, 24
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 PAPER, INK, RIGHT, WRONG, MISSED = "#fbfaf7", "#24292f", "#1a6e3a", "#b3261e", "#8a8f98"
 
 
@@ -48,14 +49,22 @@ def contact_sheet(entries: Sequence[Entry], title: str) -> Image.Image:
     return sheet
 
 
-def _words(entry: Entry, font: "ImageFont.FreeTypeFont | ImageFont.ImageFont") -> list[list[tuple[str, str]]]:
+def _cut(word: str, font: Font) -> str:
+    """The word, or as much of its beginning as fits under a picture."""
+    if font.getlength(word) <= SIDE:
+        return word
+    fits = next((n for n in range(len(word), 1, -1) if font.getlength(word[:n] + "…") <= SIDE), 1)
+    return word[:fits] + "…"
+
+
+def _words(entry: Entry, font: Font) -> list[list[tuple[str, str]]]:
     """The tags of an entry with their colours, in lines that fit under the picture."""
     words = [(tag, INK if entry.truth is None else RIGHT if tag in entry.truth else WRONG) for tag in entry.tags]
     words += [(f"({tag})", MISSED) for tag in entry.truth or () if tag not in entry.tags]
     lines: list[list[tuple[str, str]]] = [[]]
     left = float(SIDE)
     for word, colour in words or [("no tag", MISSED)]:
-        word = word if font.getlength(word) <= SIDE else word[:24] + "…"
+        word = _cut(word, font)
         width = font.getlength(word + "  ")
         if width > left and lines[-1]:
             lines.append([])

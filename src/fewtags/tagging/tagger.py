@@ -69,14 +69,15 @@ class Tagger:
         """The score each tag must reach; infinite for a tag it never saw an example of."""
         return dict(zip(self.info.tags, self._thresholds.tolist(), strict=True))
 
-    def tag(self, images: Iterable[str | Path]) -> list[Tagging]:
-        """Tag image files.
+    def tag(self, images: str | Path | Iterable[str | Path]) -> list[Tagging]:
+        """Tag image files, or a single one.
 
         >>> fewtags.load("run").tag(["a.jpg"])[0].tags    # doctest: +SKIP
         ['boat', 'water']
         """
         found = []
-        for name, result in self.stream(str(path) for path in images):
+        paths = [images] if isinstance(images, (str, Path)) else images
+        for name, result in self.stream(str(path) for path in paths):
             if isinstance(result, BadImage):
                 raise UserError(f"{name} cannot be used: {result}")
             found.append(result)

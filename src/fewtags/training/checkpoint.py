@@ -61,10 +61,12 @@ def load_checkpoint(loop: Loop, path: Path, belongs_to: str) -> None:
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {})["about"])
+            about = dict(json.loads((file.metadata() or {})["about"]))
             return about, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-    except (SafetensorError, KeyError, ValueError, OSError) as error:
-        raise UserError(f"{path} is not a checkpoint of fewtags ({error}); start again without --resume") from error
+    except (SafetensorError, KeyError, ValueError, TypeError, OSError) as error:
+        raise UserError(
+            f"{path} is not a checkpoint of fewtags ({error}); delete it, and --resume starts from the beginning"
+        ) from error
 
 
 def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

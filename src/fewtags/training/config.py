@@ -55,7 +55,12 @@ class Config(BaseModel):
         """`name: ours, theirs` for every setting that is not the same."""
         ours, theirs = (_flat(config.model_dump(exclude={"fewtags"})) for config in (self, other))
         names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
-        return [f"{name}: {_short(ours.get(name))}, now {_short(theirs.get(name))}" for name in names]
+        return [
+            "data: other images, roles or labels than the run was started with"
+            if name == "data_digest"
+            else f"{name}: {_short(ours.get(name))}, now {_short(theirs.get(name))}"
+            for name in names
+        ]
 
     def build_method(self) -> Method:
         """The method, without state."""

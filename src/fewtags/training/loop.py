@@ -91,10 +91,9 @@ class Loop:
                 record = self.judge.measure(self, stage)
                 self.observer.epoch(record)
                 self.tally = {}
-                self.position = Position(self.position.stage, self.position.epoch + 1)
+                done = stage.epochs if self.judge.stalled(record) else self.position.epoch + 1
+                self.position = Position(self.position.stage, done)
                 self.observer.save(self)
-                if self.judge.stalled(record):
-                    break
             self.position = Position(self.position.stage + 1)
         if self.judge.best_weights:
             self.average.network.load_state_dict(self.judge.best_weights)
@@ -124,7 +123,8 @@ class Loop:
     def _step(self, rows: StepRows, batch: Batch, rate: float, beta1: float) -> Record:
         report: Record = {"learning_rate": rate, "beta1": beta1}
         labelled = batch.labelled.to(self.fabric.device)
-        targets = self._labelled[self._mine(torch.from_numpy(rows.labelled))]
+        mine = self._mine(torch.from_numpy(rows.labelled)), self._mine(torch.from_numpy(rows.unlabelled))
+        targets = self._labelled[mine[0]]
         views, pseudo, scores = labelled, None, None
         if batch.weak is not None and batch.strong is not None:
             views = labelled.followed_by(batch.strong.to(self.fabric.device))
@@ -134,8 +134,10 @@ class Loop:
             of_labelled, of_unlabelled = _split(logits, len(targets))
             if scores is not None and pseudo is None:
                 pseudo = self._pseudo_labels(rows, scores, of_unlabelled, report)
-            terms = self.method.loss(Step(of_labelled, targets, of_unlabelled, pseudo), update)
-            self._optimise(optimiser, terms, rate, beta1)
+            step = Step(of_labelled, targets, of_unlabelled, pseudo, *mine)
+            terms = self.method.loss(step, update)
+            if terms:  # an update may have nothing to learn from in the warm-up
+                self._optimise(optimiser, terms, *own_pace(self.method, update, rate, beta1))
             report.setdefault("losses", {}).update(terms)
         self.average.follow(self.network)
         report["losses"] = {name: self._sum(value.detach()) for name, value in report["losses"].items()}
@@ -245,7 +247,9 @@ class Loop:
 
     def _views_of(self, stage: Stage, epoch: int) -> Epoch:
         number = self.stages.index(stage)
-        return Epoch(self.recipe.seed, number, epoch, self.recipe.labelled_view, stage.cutout)
+        return Epoch(
+            self.recipe.seed, number, epoch, self.recipe.labelled_view, stage.cutout, stage.unlabelled_batch > 0
+        )
 
     def _mine(self, rows: Tensor) -> Tensor:
         """This process's share of rows that all processes know."""
@@ -313,10 +317,19 @@ class SeenByTeacher:
 def make_optimisers(network: Network, method: Method, weight_decay: float) -> dict[str, torch.optim.AdamW]:
     """One optimiser for every update of the method, over the parameters that its prefixes name."""
     made = {}
-    for update, prefixes in method.updates.items():
-        chosen = [p for name, p in network.named_parameters() if name.startswith(prefixes) and p.requires_grad]
-        made[update] = torch.optim.AdamW(chosen, lr=0.0, weight_decay=weight_decay, eps=1e-8)
+    for name, update in method.updates.items():
+        named = network.named_parameters()
+        chosen = [p for weight, p in named if weight.startswith(update.parameters) and p.requires_grad]
+        decay = weight_decay if update.learning_rate is None else 0.0
+        if chosen:  # what a frozen body has is moved by nobody
+            made[name] = torch.optim.AdamW(chosen, lr=0.0, weight_decay=decay, eps=1e-8)
     return made
+
+
+def own_pace(method: Method, update: str, rate: float, beta1: float) -> tuple[float, float]:
+    """Learning rate and beta1 of an update: those of the cycle, unless it has a rate of its own."""
+    fixed = method.updates[update].learning_rate
+    return (rate, beta1) if fixed is None else (fixed, 0.9)
 
 
 def _split(logits: Logits, labelled: int) -> tuple[Logits, Logits]:

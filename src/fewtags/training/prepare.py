@@ -9,7 +9,7 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
 from fewtags.data.catalogue import Catalogue, Role
-from fewtags.errors import BadImage
+from fewtags.errors import BadImage, Fault
 from fewtags.features import FeatureStore, FrozenForward, Wanted
 from fewtags.features.forward import store_folder
 from fewtags.files import cache_folder
@@ -70,10 +70,7 @@ def prepare(catalogue: Catalogue, how: Preparation) -> Prepared:
     source: Source
     if stores:
         stored = {
-            kind: {
-                part: Stored(stores[kind].array(), stores[kind].rows([keys[row] for row in rows_of[part]]))
-                for part in parts
-            }
+            kind: {part: _stored(stores[kind], [keys[row] for row in rows_of[part]]) for part in parts}
             for kind, parts in _views_needed(how).items()
         }
         source = FeatureSource(stored["plain"], stored.get("strong", {}))
@@ -131,14 +128,17 @@ def fill(
     usable = [int(row) for row in rows if int(row) not in bad]
     there = store.rows([keys[row] for row in usable])
     missing = list({keys[row]: row for row, place in zip(usable, there, strict=True) if place < 0}.values())
-    mine = missing[how.fabric.global_rank :: how.fabric.world_size]
+    # shared out by content: a process that is late finds some rows of the others kept already
+    rank, processes = how.fabric.global_rank, how.fabric.world_size
+    mine = [row for row in missing if int.from_bytes(keys[row][:4], "big") % processes == rank]
     wanted = (Wanted(catalogue.names[row], keys[row]) for row in mine)
     found = features.forward.features(catalogue.images, wanted, features.kind, features.draws)
     waiting: dict[bytes, NDArray[np.float32]] = {}
+    unusable: dict[bytes, str] = {}
     with Progress(f"{features.kind} views to features", len(mine), show=how.fabric.is_global_zero) as progress:
         for row, one in zip(mine, found, strict=True):
             if isinstance(one, BadImage):
-                bad[row] = str(one)
+                unusable[keys[row]] = str(one)
             else:
                 waiting[keys[row]] = one
             if len(waiting) >= KEEP_EVERY:
@@ -146,6 +146,7 @@ def fill(
                 how.stop.check(KEPT)
             progress.advance()
     _keep(store, waiting)
+    bad |= {row: unusable[keys[row]] for row in usable if keys[row] in unusable}  # all files with that content
     if how.fabric.world_size > 1:
         how.fabric.barrier()
         store.refresh()
@@ -189,6 +190,16 @@ def store_for(forward: FrozenForward, kind: str, draws: int) -> FeatureStore:
     made_from = forward.made_from(kind, draws)
     shape = (draws, forward.parts, forward.backbone.width)
     return FeatureStore(store_folder(cache_folder(), made_from), shape, made_from)
+
+
+def _stored(store: FeatureStore, keys: list[bytes]) -> Stored:
+    rows = store.rows(keys)
+    if (rows < 0).any():
+        raise Fault(
+            f"features that another process computed are not in {store.folder}; set FEWTAGS_CACHE to a folder that "
+            "all machines share, and start again: nothing is lost"
+        )
+    return Stored(store.array(), rows)
 
 
 def _views_needed(how: Preparation) -> dict[str, list[Part]]:

@@ -26,7 +26,7 @@ class Stage:
 class Recipe(BaseModel):
     """Settings of the loop that do not belong to a method."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     tune: Literal["heads", "all"] = "heads"
     """`heads` learns on stored features of a frozen backbone (minutes on a CPU); `all` trains every weight."""
@@ -58,7 +58,7 @@ class Recipe(BaseModel):
     """The teacher's decay itself; none derives it from ema_share."""
     labelled_view: Literal["weak", "strong"] = "weak"
     """View of the labelled images in training; on stored features strong draws cost half a point."""
-    strong_draws: int = Field(2, ge=1)
+    strong_draws: int = Field(2, ge=1, le=100)
     """Strong draws kept of every unlabelled image (heads only); more cost time once and disk."""
     adapter: int = Field(512, ge=1)
     """Hidden width of what is learned between frozen features and heads (heads only)."""

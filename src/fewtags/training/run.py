@@ -58,6 +58,8 @@ class RunFolder:
                     f"{self.path} was started with other settings, so it cannot be resumed with these:\n  "
                     + "\n  ".join(differences)
                 )
+            for torn in self.checkpoint_file.parent.glob(f".{self.checkpoint_file.name}.*"):
+                torn.unlink()  # a kill came while it was written
             return
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise UserError(f"{self.path} exists and is no run folder; choose another --out")

@@ -57,6 +57,7 @@ class Epoch:
     number: int
     labelled_view: Kind
     cutout: bool
+    unlabelled: bool = True  # whether steps have unlabelled images; a process's share of them may still be empty
 
 
 class Source(Protocol):
@@ -67,7 +68,7 @@ class Source(Protocol):
         ...
 
     def sweep(self, part: Part, rows: NDArray[np.int64], kind: Kind, epoch: Epoch) -> Iterator[Views]:
-        """Views of these rows of a part, in order, in batches of any size."""
+        """Views of these rows of a part, in order, in batches of any size; for no rows one empty batch."""
         ...
 
 
@@ -92,7 +93,7 @@ class FeatureSource:
         """See Source."""
         for step in plan:
             labelled = self._views("labelled", step.labelled, epoch.labelled_view, epoch)
-            if len(step.unlabelled) == 0:
+            if not epoch.unlabelled:
                 yield Batch(labelled, None, None)
                 continue
             yield Batch(
@@ -105,7 +106,7 @@ class FeatureSource:
         self, part: Part, rows: NDArray[np.int64], kind: Kind, epoch: Epoch, batch: int = 1024
     ) -> Iterator[Views]:
         """See Source."""
-        for start in range(0, len(rows), batch):
+        for start in range(0, max(1, len(rows)), batch):
             yield self._views(part, rows[start : start + batch], kind, epoch)
 
     def _views(self, part: Part, rows: NDArray[np.int64], kind: Kind, epoch: Epoch) -> Views:
@@ -137,7 +138,7 @@ class PixelSource:
         wanted: list[list[tuple[Part, NDArray[np.int64], Kind]]] = []
         for step in plan:
             wanted.append([("labelled", step.labelled, epoch.labelled_view)])
-            if len(step.unlabelled):
+            if epoch.unlabelled:
                 wanted[-1] += [
                     ("unlabelled", step.unlabelled, "weak"),
                     ("unlabelled", step.unlabelled, "strong"),
@@ -147,7 +148,7 @@ class PixelSource:
 
     def sweep(self, part: Part, rows: NDArray[np.int64], kind: Kind, epoch: Epoch, batch: int = 32) -> Iterator[Views]:
         """See Source."""
-        wanted = [[(part, rows[start : start + batch], kind)] for start in range(0, len(rows), batch)]
+        wanted = [[(part, rows[start : start + batch], kind)] for start in range(0, max(1, len(rows)), batch)]
         for views in self._load(wanted, epoch):
             yield views[0]
 
@@ -190,8 +191,8 @@ class _Pixels(torch.utils.data.Dataset[list[tuple[Tensor, Tensor | None]]]):
             e = self.epoch
             rng = generator(e.seed, e.stage, e.number, int(row), KIND_CODES[kind])
             made.append(make_views(image, kind, self.spec, rng))
-        side = self.spec.size
-        whole = np.stack([one for one, _ in made]) if made else np.empty((0, side, side, 3), np.uint8)
+        size, side = self.spec.size, self.spec.patch_side
+        whole = np.stack([one for one, _ in made]) if made else np.empty((0, size, size, 3), np.uint8)
         wholes = torch.from_numpy(whole).permute(0, 3, 1, 2)  # stays channels-last in memory
         if self.spec.patches == 1:
             return wholes, None
