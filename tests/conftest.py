@@ -4,6 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
+
+torch.set_num_threads(1)  # tiny problems: threads would only wait for each other
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -216,10 +216,12 @@ def interrupted_with(trained: Path, names: list[str], monkeypatch) -> Path:
     return part_file()
 
 
-def test_a_half_written_line_is_taken_back_and_its_image_tagged_again(trained, many, monkeypatch):
+@pytest.mark.parametrize("left", ["", "{name}", "{name},su", "{name}\n", "\n"])
+def test_a_half_written_line_is_taken_back_and_its_image_tagged_again(left, trained, many, monkeypatch):
     assert tag(trained, "many", "--out", "whole.csv") == 0
     part = interrupted_with(trained, many, monkeypatch)
-    part.write_bytes(part.read_bytes()[:-3])
+    *lines, last = part.read_text(encoding="utf-8").splitlines(keepends=True)
+    part.write_text("".join(lines) + left.format(name=last.split(",")[0]), encoding="utf-8")
     assert tag(trained, "many", "--out", "out.csv") == 0
     assert Path("out.csv").read_bytes() == Path("whole.csv").read_bytes()
 

@@ -32,6 +32,7 @@ from fewtags.training.loop import Loop
 from fewtags.training.prepare import Preparation, prepare
 from fewtags.training.run import RunFolder, StopRequest, Watch
 
+OPTIONS_ONLY = ("seed", "tune", "protocol")  # what split and defaults follow: options, never `--set`
 SHOWN_BAD = 5  # images that cannot be used, on the screen
 SCENES_LABELLED = 0.1  # what stays labelled of the drawn scenes unless told otherwise
 
@@ -260,10 +261,9 @@ def _check_choices(**given: str | None) -> None:
 
 
 def _check_settings(seed: int, settings: Mapping[str, object]) -> None:
-    """What the split and the defaults follow must have one value, that of its option."""
     if not 0 <= seed < 2**32:
         raise UserError(f"--seed {seed}: must be between 0 and {2**32 - 1}")
-    for key in ("seed", "tune", "protocol"):
+    for key in OPTIONS_ONLY:
         if key in settings:
             raise UserError(f"--set {key}={settings[key]}: this has an option of its own, --{key} {settings[key]}")
 

@@ -30,6 +30,9 @@ def asymmetric_loss(
     tag and -(1 - p')^gamma_neg log p' for an absent one; the power is a weight without gradient.
     logits [N, K]; targets [N, K] of 1, 0, values between (the two losses mixed), negative for unknown.
     Returns [N, K] float32. An unknown cell has loss 0 and no gradient.
+
+    >>> asymmetric_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([[1.0, -1.0]]))
+    tensor([[0.6931, 0.0000]])
     """
     logits, targets, known = _known_cells(logits, targets)
     present = torch.sigmoid(logits)

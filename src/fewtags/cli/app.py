@@ -152,7 +152,7 @@ def train(
 @app.command()
 def tag(
     run: RunArgument,
-    images: Annotated[list[str], typer.Argument(metavar="IMAGES…", help="Folders, files or patterns such as '*.jpg'.")],
+    images: Annotated[list[str], typer.Argument(metavar="IMAGES", help="Folders, files or patterns such as '*.jpg'.")],
     out: Annotated[str, typer.Option(metavar="FILE", help="A CSV file, or - for standard output.")] = "-",
     scores: Annotated[bool, typer.Option("--scores", help="Add a column with the score of every tag.")] = False,
 ) -> None:
@@ -165,7 +165,7 @@ def tag(
 @app.command()
 def evaluate(
     run: RunArgument,
-    data: Annotated[str | None, typer.Argument(metavar="[DATA]", help="Other labelled images.")] = None,
+    data: Annotated[str | None, typer.Argument(metavar="DATA", help="Other labelled images.")] = None,
     labels: Labels = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:

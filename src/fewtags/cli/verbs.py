@@ -104,8 +104,9 @@ def run_methods(name: str | None) -> None:
 
     if name is None:
         for each in method_names():
-            print(f"{each:<12} {_first_sentence(sys.modules[find_method(each).__module__].__doc__)}")
+            print(f"{each:<12} {_in_a_line(sys.modules[find_method(each).__module__].__doc__)}")
         return
+    from fewtags.api import OPTIONS_ONLY
     from fewtags.training.recipe import Recipe
 
     method = find_method(name)
@@ -113,11 +114,13 @@ def run_methods(name: str | None) -> None:
     for title, model in (("settings of the method", method), ("settings of the training", Recipe)):
         print(f"\n{title} (--set key=value)")
         for key, field in model.model_fields.items():
-            print(f"  {key} = {field.default}\n      {(field.description or '').strip()}")
+            if key not in OPTIONS_ONLY:
+                print(f"  {key} = {field.default}\n      {(field.description or '').strip()}")
 
 
-def _first_sentence(text: str | None) -> str:
-    return " ".join((text or "").strip().split("\n\n")[0].split())
+def _in_a_line(text: str | None) -> str:
+    """The first paragraph of a docstring, up to its first semicolon."""
+    return " ".join((text or "").strip().split("\n\n")[0].split(";")[0].split())
 
 
 def _percent(value: float | None) -> str:

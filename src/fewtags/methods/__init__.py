@@ -31,7 +31,7 @@ def find_method(name: str) -> type[Method]:
     elif "." in name and all(name.split(".")):
         path = name
     else:
-        raise UserError(f"unknown method {name!r}{nearest(name, method_names())} `fewtags methods` lists them")
+        raise UserError(f"unknown method {name!r}{nearest(name, method_names())} (`fewtags methods` lists them)")
     try:
         module = importlib.import_module(path)
     except ImportError as error:

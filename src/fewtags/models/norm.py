@@ -24,7 +24,7 @@ class JoinedBatchNorm(nn.BatchNorm2d):
         with torch.no_grad():
             if self.running_mean is not None and self.running_var is not None and self.momentum is not None:
                 self.running_mean.lerp_(mean.detach(), self.momentum)
-                self.running_var.lerp_(variance.detach() * count / (count - 1), self.momentum)
+                self.running_var.lerp_(variance.detach() * count / (count - 1).clamp(min=1), self.momentum)
             if self.num_batches_tracked is not None:
                 self.num_batches_tracked.add_(1)
         y = centred * torch.rsqrt(variance + self.eps).view(1, -1, 1, 1)

@@ -84,7 +84,7 @@ def resolve(
     known = [*fields, *Recipe.model_fields]
     for key in settings:
         if key not in known:
-            raise UserError(f"unknown setting {key!r}{nearest(key, known)} `fewtags methods {method}` lists them")
+            raise UserError(f"unknown setting {key!r}{nearest(key, known)} (`fewtags methods {method}` lists them)")
     values = {key: _parsed(value) for key, value in settings.items()}
     built = make_method(method, {key: value for key, value in values.items() if key in fields})
     numbers = default_settings(tune, protocol, labelled_share, small_batches)

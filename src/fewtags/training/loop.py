@@ -271,6 +271,10 @@ class Loop:
         total: Tensor = self.fabric.all_reduce(value, reduce_op="sum")  # type: ignore[assignment]
         return total
 
+    def any_process(self, wish: bool) -> bool:
+        """Whether one of the processes has this wish; all get the same answer, and so stop at the same step."""
+        return bool(self._sum(torch.tensor(float(wish), device=self.fabric.device)) > 0)
+
     def _count(self, name: str, value: Tensor) -> None:
         value = value.cpu()
         self.tally[name] = self.tally[name] + value if name in self.tally else value

@@ -45,7 +45,7 @@ class RunFolder:
         """The settings the run was started with."""
         if not self.config_file.is_file():
             raise UserError(f"{self.path} is not a run folder (it has no config.yaml); give the --out of a `train`")
-        return Config.from_yaml(self.config_file.read_text(encoding="utf-8"), str(self.config_file))
+        return Config.from_yaml(self.config_file.read_text(encoding="utf-8", errors="replace"), str(self.config_file))
 
     def begin(self, config: Config, resume: bool) -> None:
         """Take the folder for this run, or go on with the run that is in it."""
@@ -132,7 +132,7 @@ class Watch(Observer):
 
     def save(self, loop: Loop) -> None:
         """A checkpoint now and then, and one before stopping."""
-        stopping = self._stop.requested
+        stopping = loop.any_process(self._stop.requested)
         if stopping or time.monotonic() - self._saved > SAVE_SECONDS:
             if self._main:
                 save_checkpoint(loop, self._run.checkpoint_file, self._belongs_to)
