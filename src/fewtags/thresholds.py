@@ -29,13 +29,16 @@ def metric_adaptive(
     scores [N, K] and labels [N, K] (1, 0, negative for unknown), numpy or torch; returns [K] of the same
     kind, float type and device (the search itself runs on the CPU). Positive is score >= threshold.
     metric: f_beta = (1 + beta²)PR / (beta P + R) as the paper prints it, or beta² P with textbook_beta; f1,
-    precision, recall. Of equally good thresholds the lowest is taken.
+    precision, recall. Of equally good thresholds the lowest is taken: just above the highest score that it
+    rejects. (At the lowest score it accepts it would be far too high for new images when labels are memorised.)
     grid=None tries every labelled score; grid=0.01 tries 0.00, 0.01, … 0.99 exactly as the released code.
     A tag without labelled positives gets infinity and is never positive; missing_class="reference" gives it 0
     as the released code, so it always is.
 
     >>> metric_adaptive(np.array([[0.9], [0.7], [0.2]]), np.array([[1], [1], [0]]))
-    array([0.7])
+    array([0.2])
+    >>> decide(np.array([[0.9], [0.7], [0.2]]), np.array([np.nextafter(0.2, 1)])).T
+    array([[1., 1., 0.]])
     """
     _check_settings(metric, beta, grid, missing_class)
     values, truth = as_numpy(scores), as_numpy(labels)
@@ -84,7 +87,12 @@ def _same_kind(thresholds: NDArray[Any], scores: Any) -> Any:
     import torch
 
     tensor = torch.from_numpy(thresholds).to(scores.device)
-    return tensor.to(scores.dtype) if scores.is_floating_point() else tensor
+    if not scores.is_floating_point():
+        return tensor
+    rounded = tensor.to(scores.dtype)  # upwards: a rejected score must stay below its threshold
+    return torch.where(
+        rounded.to(tensor.dtype) < tensor, rounded.nextafter(torch.full_like(rounded, torch.inf)), rounded
+    )
 
 
 def _ascending(values: NDArray[Any]) -> NDArray[Any]:
@@ -101,7 +109,7 @@ def _reaching(ascending: NDArray[Any], candidates: NDArray[Any]) -> NDArray[np.i
 def _exact(
     present: NDArray[Any], scored: NDArray[Any], total: int, metric: str, beta: float, textbook_beta: bool
 ) -> Any:
-    """The best of all labelled scores of one tag; present are those of its positives, both ascending.
+    """The lowest of the best thresholds of one tag; present are the scores of its positives, both ascending.
 
     From one positive's score down to the next only false positives are added, so precision and F_beta are
     best at a positive's score. Recall never falls on the way down: its lowest best threshold is the lowest
@@ -112,7 +120,8 @@ def _exact(
         return scored[0]
     weight = {"precision": 0.0, "f1": 1.0}.get(metric, beta * beta if textbook_beta else beta)
     quality = _reaching(present, present) / (_reaching(scored, present) + weight * total)
-    return present[np.argmax(quality)]
+    rejected = scored[: np.searchsorted(scored, present[np.argmax(quality)], side="left")]
+    return np.nextafter(rejected[-1], np.inf, dtype=scored.dtype) if len(rejected) else scored[0]
 
 
 def _released(
