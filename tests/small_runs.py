@@ -14,6 +14,8 @@ from torch import nn
 import fewtags.cli
 from fewtags.methods.d2l import D2L
 from fewtags.models import Heads, Network
+from fewtags.models.norm import join_batch_norms
+from fewtags.training.build import make_fabric
 from fewtags.training.loop import Loop, Targets
 from fewtags.training.recipe import Recipe
 from fewtags.training.source import KIND_CODES, PART_CODES, Batch, Views
@@ -33,11 +35,11 @@ TAGS = ("red", "green", "striped")
 class TinyBody(nn.Module):
     """Pixels [B, 3, 6, 6] -> [B, 4], with the BatchNorm and dropout that make exactness hard."""
 
-    def __init__(self):
+    def __init__(self, dropout):
         super().__init__()
         self.conv = nn.Conv2d(3, 4, 3, bias=False)
         self.norm = nn.BatchNorm2d(4)
-        self.drop = nn.Dropout(0.2)
+        self.drop = nn.Dropout(dropout)
 
     def forward(self, x):
         return self.drop(torch.relu(self.norm(self.conv(x))).mean((2, 3)))
@@ -47,20 +49,18 @@ class DrawnSource:
     """Views that depend on (seed, stage, epoch, part, image, kind) alone, as those of real sources do."""
 
     def take(self, part, rows, kind, epoch):
-        drawn = [
-            generator(epoch.seed, epoch.stage, epoch.number, PART_CODES[part], int(row), KIND_CODES[kind])
-            .normal(size=(5, 3, 6, 6))
-            .astype(np.float32)
-            for row in rows
-        ]
-        base = [generator(PART_CODES[part], int(row)).normal(size=(5, 3, 6, 6)).astype(np.float32) for row in rows]
-        images = torch.from_numpy(np.stack(base) + 0.1 * np.stack(drawn))
-        return Views(images[:, 0], images[:, 1:])
+        images = np.zeros((len(rows), 5, 3, 6, 6), np.float32)
+        key = (epoch.seed, epoch.stage, epoch.number, PART_CODES[part], KIND_CODES[kind])
+        for image, row in zip(images, rows, strict=True):
+            image += generator(PART_CODES[part], int(row)).normal(size=image.shape)
+            image += 0.1 * generator(*key, int(row)).normal(size=image.shape)
+        views = torch.from_numpy(images)
+        return Views(views[:, 0], views[:, 1:])
 
     def steps(self, plan, epoch):
         for step in plan:
             labelled = self.take("labelled", step.labelled, epoch.labelled_view, epoch)
-            if len(step.unlabelled) == 0:
+            if not epoch.unlabelled:
                 yield Batch(labelled, None, None)
             else:
                 weak = self.take("unlabelled", step.unlabelled, "weak", epoch)
@@ -70,16 +70,18 @@ class DrawnSource:
         yield self.take(part, rows, kind, epoch)
 
 
-def tiny_loop(method=None, observer=None, truth=None, test=None, tags=3, **recipe):
+def tiny_loop(method=None, observer=None, truth=None, test=None, dropout=0.2, fabric=None, **recipe):
     """A loop of five labelled, eleven unlabelled and four test images: 2 × 2 warm-up and 2 × 2 main steps."""
     method = method or D2L()
     settings = {"tune": "all", "warmup": 2, "epochs": 2, "warmup_batch": 3, "labelled_batch": 2, "unlabelled_batch": 6}
     torch.manual_seed(0)
-    network = Network(TinyBody(), Heads(4, tags, method.head_names))
+    network = Network(TinyBody(dropout), Heads(4, 3, method.head_names))
+    if fabric is not None and fabric.world_size > 1:
+        join_batch_norms(network)
     rng = np.random.default_rng(0)
 
     def drawn(rows):
-        return torch.from_numpy(rng.integers(0, 2, (rows, tags)).astype(np.int8))
+        return torch.from_numpy(rng.integers(0, 2, (rows, 3)).astype(np.int8))
 
     labelled, of_unlabelled, of_test = drawn(5), drawn(11), drawn(4)
     targets = Targets(
@@ -88,7 +90,13 @@ def tiny_loop(method=None, observer=None, truth=None, test=None, tags=3, **recip
         truth=of_unlabelled if truth is None else truth,
         test=of_test if test is None else test,
     )
-    return Loop(network, DrawnSource(), method, Recipe(**{**settings, **recipe}), targets, observer=observer)
+    return Loop(network, DrawnSource(), method, Recipe(**{**settings, **recipe}), targets, fabric, observer)
+
+
+def odd_loop():
+    """A tiny loop for any number of processes: one labelled image a step, one unlabelled image in the last."""
+    fabric = make_fabric(Recipe())
+    return tiny_loop(fabric=fabric, dropout=0.0, warmup_batch=4, labelled_batch=1, unlabelled_batch=5)
 
 
 def weights(network):

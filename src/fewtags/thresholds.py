@@ -1,6 +1,6 @@
-"""Rules that turn scores and labels into one threshold a tag; usable alone, on any model's scores."""
+"""Rules that turn scores and labels into thresholds and pseudo-labels; usable alone, on any model's scores."""
 
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,142 @@ def decide(scores: Array, thresholds: Array) -> Array:
     """1 where score >= threshold, else 0. scores [N, K], thresholds [K] -> [N, K] of the scores' type."""
     reached: Any = scores >= thresholds
     return cast(Array, reached.to(scores.dtype) if _is_tensor(scores) else reached.astype(scores.dtype))
+
+
+class Proportions(NamedTuple):
+    """What class_proportion finds: [K] each."""
+
+    thresholds: Any  # a score from here upwards is positive
+    sure_positive: Any  # and counts from here upwards
+    sure_negative: Any  # a negative counts from here downwards
+
+
+def class_proportion(
+    scores: Array,
+    shares: "NDArray[Any] | torch.Tensor",
+    *,
+    positives: float = 1.0,
+    negatives: float = 0.998,
+    missing_class: Literal["never", "reference"] = "never",
+) -> Proportions:
+    """CAP (NeurIPS 2023): for each tag the threshold that keeps its share of positives among unlabelled images.
+
+    scores [M, K] of unlabelled images, shares [K] of labelled images that show the tag. Of the positives the best
+    `positives`, of the negatives the lowest `negatives` count; what lies between is for the mask. A tag that no
+    labelled image shows gets infinity; missing_class="reference" gives it the lowest score, as the released code.
+
+    >>> class_proportion(np.array([[0.9], [0.8], [0.7], [0.6]]), np.array([0.5])).thresholds
+    array([0.8])
+    """
+    values, share = as_numpy(scores), as_numpy(shares)
+    count, tags = values.shape
+    ascending = np.sort(values, axis=0)
+    columns = np.arange(tags)
+
+    def highest(part: NDArray[Any]) -> NDArray[Any]:
+        """The score that so many reach; an index of -1 means the lowest of all, as released."""
+        place = part.astype(np.int64) - 1
+        if missing_class == "never":
+            place = np.where(share > 0, np.maximum(place, 0), place)
+        return ascending[::-1][place, columns]
+
+    found = [highest(share * count), highest(positives * share * count)]
+    found.append(ascending[(negatives * (1 - share) * count).astype(np.int64) - 1, columns])
+    if missing_class == "never":
+        found = [
+            np.where(share > 0, each, limit).astype(values.dtype)
+            for each, limit in zip(found, (np.inf, np.inf, -np.inf), strict=True)
+        ]
+    return Proportions(*(_same_kind(each, scores) for each in found))
+
+
+def selection_share(
+    scores: Array, predicted: "NDArray[Any] | torch.Tensor", previous: Array, majority: int, confident: float = 0.95
+) -> Array:
+    """ADSH (ICML 2022): every tag keeps the share of its predictions that the majority tag keeps when confident.
+
+    scores [M, K] of unlabelled images, predicted [M, K] (bool: where a tag is predicted), previous [K] thresholds,
+    which stay where a tag is never predicted. No threshold is above `confident`.
+    """
+    values, chosen, thresholds = as_numpy(scores), as_numpy(predicted), as_numpy(previous).copy()
+    mine = [_ascending(values[chosen[:, tag], tag])[::-1] for tag in range(values.shape[1])]
+    if not len(mine[majority]):
+        return cast(Array, _same_kind(thresholds, previous))
+    kept = float((mine[majority] >= confident).mean())
+    for tag, best_first in enumerate(mine):
+        if tag == majority:
+            thresholds[tag] = confident
+        elif len(best_first):
+            place = max(0, int(np.round(len(best_first) * kept - 1)))
+            thresholds[tag] = min(confident, best_first[place])
+    return cast(Array, _same_kind(thresholds, previous))
+
+
+def top_k(scores: "torch.Tensor", k: int) -> "torch.Tensor":
+    """1 for the k best tags of every image, else 0; of equal scores the earlier tag is better. [B, K] -> [B, K]."""
+    import torch
+
+    best = torch.sort(scores, dim=1, descending=True, stable=True).indices[:, :k]
+    return torch.zeros_like(scores).scatter_(1, best, 1.0)
+
+
+def largest(losses: "torch.Tensor", candidates: "torch.Tensor", count: int) -> "tuple[torch.Tensor, torch.Tensor]":
+    """The cells with the `count` largest losses among candidates: (at or above the last of them, strictly above).
+
+    losses, candidates [B, K] -> two masks of bool [B, K].
+    """
+    import torch
+
+    open_losses = losses * candidates
+    limit = torch.topk(open_losses.flatten(), count).values[-1]
+    return (open_losses >= limit) & candidates, (open_losses > limit) & candidates
+
+
+def confident(scores: "torch.Tensor", threshold: float) -> "tuple[torch.Tensor, torch.Tensor]":
+    """PLC: present from the threshold upwards; only that and scores below 1 - threshold count.
+
+    scores [B, K] -> targets and mask, both 0/1 [B, K].
+    """
+    present = scores >= threshold
+    return present.to(scores.dtype), (present | (scores < 1 - threshold)).to(scores.dtype)
+
+
+def mid_ranges(scores: "torch.Tensor", labels: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
+    """DiCaP: halfway between the lowest and highest score of the positive, and of the negative, images of each tag.
+
+    scores, labels [N, K] (1, 0, negative unknown) -> upper and lower threshold [K]. A tag without positives has an
+    upper one of infinity; one without negatives a lower one of minus infinity; the lower is never above the upper.
+    """
+    import torch
+
+    def middle(chosen: "torch.Tensor", empty: float) -> "torch.Tensor":
+        highest = torch.where(chosen, scores, scores.new_tensor(-torch.inf)).amax(0)
+        lowest = torch.where(chosen, scores, scores.new_tensor(torch.inf)).amin(0)
+        return torch.where(chosen.any(0), (highest + lowest) / 2, scores.new_tensor(empty))
+
+    upper, lower = middle(labels == 1, torch.inf), middle(labels == 0, -torch.inf)
+    return upper, torch.minimum(lower, upper)
+
+
+def correctness(scores: "torch.Tensor", labels: "torch.Tensor", bins: int) -> "torch.Tensor":
+    """How often a score of each bin belongs to a positive image: [N, K] twice -> [bins, K].
+
+    Empty bins lie on the line between their neighbours; beyond the last filled bin the curve goes on level. A tag
+    without known images gets the middle of each bin, as if scores were right.
+    """
+    import torch
+
+    middles = (np.arange(bins) + 0.5) / bins
+    values, truth = as_numpy(scores), as_numpy(labels)
+    places = np.clip((values * bins).astype(np.int64), 0, bins - 1)
+    curve = np.empty((bins, values.shape[1]), np.float32)
+    for tag in range(values.shape[1]):
+        known = truth[:, tag] >= 0
+        total = np.bincount(places[known, tag], minlength=bins)
+        right = np.bincount(places[known & (truth[:, tag] == 1), tag], minlength=bins)
+        filled = total > 0
+        curve[:, tag] = np.interp(middles, middles[filled], right[filled] / total[filled]) if filled.any() else middles
+    return torch.from_numpy(curve).to(scores)
 
 
 def as_numpy(values: Any) -> NDArray[Any]:

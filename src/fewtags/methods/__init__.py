@@ -5,7 +5,7 @@ import pkgutil
 from collections.abc import Mapping
 
 from fewtags.errors import UserError, nearest
-from fewtags.methods.base import Method, Pseudo, Seen, Step, UnlabelledBatch
+from fewtags.methods.base import Method, Pseudo, Seen, Step, UnlabelledBatch, Update
 
 __all__ = [
     "Method",
@@ -13,6 +13,7 @@ __all__ = [
     "Seen",
     "Step",
     "UnlabelledBatch",
+    "Update",
     "find_method",
     "make_method",
     "method_names",
@@ -21,7 +22,8 @@ __all__ = [
 
 def method_names() -> list[str]:
     """The methods that come with fewtags."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "base")
+    names = (module.name for module in pkgutil.iter_modules(__path__))
+    return sorted(name for name in names if name != "base" and not name.startswith("_"))
 
 
 def find_method(name: str) -> type[Method]:

@@ -25,8 +25,13 @@ from fewtags.models.heads import Heads, Logits, mixed_scores, patch_logits
 class Seen(Protocol):
     """What a method may look at between steps: scores of the teacher on weak views, computed when asked for."""
 
-    epoch: int  # 0 for the first epoch of the main stage
-    targets: Tensor  # [N, K] of the labelled images: 1, 0 or negative for unknown
+    @property
+    def epoch(self) -> int:
+        """0 for the first epoch of the main stage."""
+
+    @property
+    def targets(self) -> Tensor:
+        """[N, K] of the labelled images: 1, 0 or negative for unknown."""
 
     @property
     def labelled_scores(self) -> Tensor:

@@ -16,18 +16,20 @@ class JoinedBatchNorm(nn.BatchNorm2d):
             return super().forward(x)
         self._check_input_dim(x)
         x32 = x.float()
-        total = sum_of_all(torch.cat([x32.sum((0, 2, 3)), x32.new_tensor([x.numel() / x.shape[1]])]))
+        sums = x32.sum((0, 2, 3), dtype=torch.float64)  # in double, as torch does it for one process
+        total = sum_of_all(torch.cat([sums, sums.new_tensor([x.numel() / x.shape[1]])]))
         count = total[-1]
         mean = total[:-1] / count
-        centred = x32 - mean.view(1, -1, 1, 1)
-        variance = sum_of_all(centred.square().sum((0, 2, 3))) / count
+        centred = x32 - mean.float().view(1, -1, 1, 1)
+        variance = sum_of_all(centred.square().sum((0, 2, 3), dtype=torch.float64)) / count
         with torch.no_grad():
             if self.running_mean is not None and self.running_var is not None and self.momentum is not None:
-                self.running_mean.lerp_(mean.detach(), self.momentum)
-                self.running_var.lerp_(variance.detach() * count / (count - 1).clamp(min=1), self.momentum)
+                self.running_mean.lerp_(mean.detach().float(), self.momentum)
+                unbiased = variance.detach() * count / (count - 1).clamp(min=1)
+                self.running_var.lerp_(unbiased.float(), self.momentum)
             if self.num_batches_tracked is not None:
                 self.num_batches_tracked.add_(1)
-        y = centred * torch.rsqrt(variance + self.eps).view(1, -1, 1, 1)
+        y = centred * torch.rsqrt(variance + self.eps).float().view(1, -1, 1, 1)
         if self.weight is not None:
             y = y * self.weight.view(1, -1, 1, 1) + self.bias.view(1, -1, 1, 1)
         return y.to(x.dtype)

@@ -1,0 +1,41 @@
+"""CAP (Xie et al., NeurIPS 2023): every tag keeps its labelled share of positives among the unlabelled images.
+
+Once an epoch the teacher scores all unlabelled images; per tag the best ones, as many as its share in the labelled
+images says, become positive, and the few negatives just below that line are left out. Table 1, row "CAP".
+"""
+
+from typing import Literal
+
+from fewtags.methods.base import Method, Pseudo, Seen, UnlabelledBatch, shares
+from fewtags.thresholds import class_proportion, decide
+
+
+class CAP(Method):
+    """Class-aware pseudo-labels: quantiles of the unlabelled scores, frozen for an epoch."""
+
+    positives: float = 1.0
+    """Share of the positives that counts (eta 1)."""
+    negatives: float = 0.998
+    """Share of the negatives that counts (eta 0); the release clips it here."""
+    missing_class: Literal["never", "reference"] = "never"
+    """A tag without labelled positives is never pseudo-labelled; `reference` finds it everywhere, as released."""
+
+    def begin_epoch(self, seen: Seen) -> None:
+        """Quantiles of the teacher's scores, and the pseudo-labels of the whole epoch."""
+        scores = seen.unlabelled_scores
+        found = class_proportion(
+            scores,
+            shares(seen.targets),
+            positives=self.positives,
+            negatives=self.negatives,
+            missing_class=self.missing_class,
+        )
+        self.state["thresholds"] = found.thresholds
+        self.state["pseudo"] = decide(scores, found.thresholds).bool()
+        self.state["mask"] = (scores >= found.sure_positive) | (scores <= found.sure_negative)
+
+    def pseudo_labels(self, batch: UnlabelledBatch) -> Pseudo:
+        """Those made at the epoch's start."""
+        chosen = (self.state[name].to(batch.scores.device)[batch.rows] for name in ("pseudo", "mask"))
+        targets, mask = (each.to(batch.scores.dtype) for each in chosen)
+        return Pseudo(targets, mask)

@@ -1,0 +1,119 @@
+"""DRML (Wang et al., AAAI 2020): two classifiers that may disagree, and a network of the relations between tags.
+
+On fixed features, a projection P feeds two classifiers C1 and C2; what they say of each other's tags, f1 f2', feeds the
+relation network C_R, whose output is the prediction. Each step has four updates: all learn from labels; C1 and C2 also
+learn to disagree on unlabelled images, P to make them agree; C_R learns from labels alone. Once an epoch the unlabelled
+images on which C1 and C2 agree best take the relation network's scores as soft labels, and count as labelled for good.
+Table 1, row "DRML".
+"""
+
+import math
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from fewtags.methods.base import Method, Pseudo, Seen, Step, UnlabelledBatch, Update
+from fewtags.models.heads import Logits
+
+
+class DRML(Method):
+    """Dual relation multi-label learning."""
+
+    updates: ClassVar[dict[str, Update]] = {
+        "classify": Update(("heads.project", "heads.first", "heads.second"), 1e-4),
+        "disagree": Update(("heads.first", "heads.second"), 1e-5),
+        "agree": Update(("heads.project",), 1e-5),
+        "relate": Update(("heads.relation",), 1e-3),
+    }
+
+    relation_weight: float = Field(0.2, ge=0)
+    """Weight of the relation network's loss beside the two classifiers'; the released code has 0.2."""
+    discrepancy_weight: float = Field(1e-5, ge=0)
+    """Weight of the disagreement, which is a sum over the batch."""
+    share_per_epoch: float = Field(0.01, gt=0, le=1)
+    """Unlabelled images that join the labelled ones after every epoch, as a share of all."""
+
+    def build_heads(self, width: int, tags: int) -> nn.Module:
+        """P, C1, C2 and C_R."""
+        return RelationHeads(width, tags)
+
+    def begin_main(self, seen: Seen) -> None:
+        """No unlabelled image has joined yet."""
+        self.state["joined"] = torch.zeros(len(seen.unlabelled_scores), dtype=torch.bool)
+        self.state["soft"] = torch.zeros_like(seen.unlabelled_scores)
+        self.state["apart"] = torch.full((len(seen.unlabelled_scores),), torch.inf)
+
+    def begin_epoch(self, seen: Seen) -> None:
+        """The images with the least disagreement in the last epoch join, with soft labels, for good."""
+        apart = torch.where(self.state["joined"], torch.inf, self.state["apart"])
+        count = math.ceil(self.share_per_epoch * len(apart))
+        new = torch.argsort(apart, stable=True)[:count]
+        new = new[torch.isfinite(apart[new])]
+        self.state["joined"][new] = True
+        self.state["soft"][new] = seen.unlabelled_scores[new].cpu()
+
+    def pseudo_labels(self, batch: UnlabelledBatch) -> Pseudo:
+        """Soft labels of the images that have joined; the others teach nothing but agreement."""
+        rows = batch.rows.cpu()
+        joined = self.state["joined"][rows][:, None].expand(-1, batch.scores.shape[1])
+        return Pseudo(self.state["soft"][rows].to(batch.scores), joined.to(batch.scores))
+
+    def loss(self, step: Step, update: str = "classify") -> dict[str, Tensor]:
+        """The terms of one of the four updates."""
+        apart = self._apart(step)
+        if update == "agree":
+            return {} if apart is None else {"agree": apart}
+        terms = {f"labelled_{update}": self._labelled(step)}
+        if update == "disagree":
+            return {} if apart is None else terms | {"disagree": -apart}
+        return terms
+
+    def _labelled(self, step: Step) -> Tensor:
+        """L1 + L2 + weight · L_R: mean squares over known cells of labelled images and of those that have joined."""
+        known = (step.targets >= 0).float()
+        targets, weights, logits = step.targets.float(), known, step.labelled
+        if step.pseudo is not None and step.pseudo.mask is not None:
+            targets = torch.cat([targets, step.pseudo.targets])
+            weights = torch.cat([known, step.pseudo.mask])
+            logits = {name: torch.cat([z, step.unlabelled[name]]) for name, z in step.labelled.items()}
+
+        def mean_square(name: str) -> Tensor:
+            return (weights * (logits[name].float().sigmoid() - targets).square()).sum() / weights.sum().clamp(min=1)
+
+        return mean_square("first") + mean_square("second") + self.relation_weight * mean_square("whole_make")
+
+    def _apart(self, step: Step) -> Tensor | None:
+        """L_DA: how much C1 and C2 disagree on the unlabelled images, summed; None where there are none."""
+        if not step.unlabelled or not len(step.unlabelled["first"]):
+            return None
+        gap = step.unlabelled["first"].float().sigmoid() - step.unlabelled["second"].float().sigmoid()
+        if step.unlabelled_rows is not None:
+            self.state["apart"][step.unlabelled_rows.cpu()] = gap.detach().square().sum(1).cpu()
+        return self.discrepancy_weight * gap.abs().sum()
+
+
+class RelationHeads(nn.Module):
+    """P: width -> 1024 -> 1024; C1, C2: 1024 -> 800 -> tags; C_R: tags² -> 1000 -> tags."""
+
+    def __init__(self, width: int, tags: int, hidden: tuple[int, int, int, int] = (1024, 1024, 800, 1000)) -> None:
+        super().__init__()
+        wide, common, narrow, relations = hidden
+        self.project = nn.Sequential(nn.Linear(width, wide), nn.LeakyReLU(0.1), nn.Linear(wide, common))
+        self.first = nn.Sequential(nn.Linear(common, narrow), nn.ReLU(), nn.Linear(narrow, tags))
+        self.second = nn.Sequential(nn.Linear(common, narrow), nn.ReLU(), nn.Linear(narrow, tags))
+        self.relation = nn.Sequential(nn.Linear(tags * tags, relations), nn.ReLU(), nn.Linear(relations, tags))
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear):
+                nn.init.normal_(layer.weight, std=1 / math.sqrt(layer.in_features / 2))
+                nn.init.zeros_(layer.bias)
+
+    def forward(self, vectors: Tensor, part: str) -> Logits:
+        """vectors [B, width] -> "whole_make" (C_R), "first" and "second" [B, tags]."""
+        if part != "whole":
+            return {}
+        common = self.project(vectors)
+        first, second = self.first(common), self.second(common)
+        relations = first.sigmoid()[:, :, None] * second.sigmoid()[:, None, :]
+        return {"whole_make": self.relation(relations.flatten(1)), "first": first, "second": second}

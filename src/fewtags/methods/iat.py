@@ -1,0 +1,19 @@
+"""IAT (from Xie et al., NeurIPS 2023): one fixed threshold for every tag. Table 1, row "IAT".
+
+The threshold of the paper's runs is in no released file; 0.5 is the natural reading.
+"""
+
+from pydantic import Field
+
+from fewtags.methods.base import Method, Pseudo, UnlabelledBatch
+
+
+class IAT(Method):
+    """Instance-aware thresholding: present from the threshold upwards, absent below, every cell counts."""
+
+    threshold: float = Field(0.5, gt=0, lt=1)
+    """The same for all tags and epochs."""
+
+    def pseudo_labels(self, batch: UnlabelledBatch) -> Pseudo:
+        """What reaches the threshold."""
+        return Pseudo((batch.scores >= self.threshold).to(batch.scores.dtype))

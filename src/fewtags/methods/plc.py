@@ -1,0 +1,22 @@
+"""PLC (Xie et al., NeurIPS 2022, stage one of LAGC): confident weak predictions supervise the strong view.
+
+Where the teacher is sure either way, its decision is taught; the rest is left out. Table 1, row "PLC".
+The original asks the student and averages over the cells that count; here, as for all methods, the teacher is
+asked and cells are summed.
+"""
+
+from pydantic import Field
+
+from fewtags.methods.base import Method, Pseudo, UnlabelledBatch
+from fewtags.thresholds import confident
+
+
+class PLC(Method):
+    """Consistency of pseudo-labels: one threshold for presence, its mirror for absence."""
+
+    threshold: float = Field(0.6, gt=0.5, lt=1)
+    """Sure from here upwards, and below 1 - threshold; at 0.9 the inflated scores leave hardly any negatives."""
+
+    def pseudo_labels(self, batch: UnlabelledBatch) -> Pseudo:
+        """What the teacher is sure of."""
+        return Pseudo(*confident(batch.scores, self.threshold))

@@ -1,0 +1,12 @@
+"""Top-1 (from Xie et al., NeurIPS 2023): only the best tag of every image is present. Table 1, row "Top-*"."""
+
+from pydantic import Field
+
+from fewtags.methods.top_k import TopK
+
+
+class Top1(TopK):
+    """Top-k with one tag an image: hardly ever wrong, and blind to everything else in the picture."""
+
+    k: int | None = Field(1, ge=1)
+    """Tags an image gets."""
