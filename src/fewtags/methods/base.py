@@ -105,6 +105,8 @@ class Method(BaseModel):
     """How patches become one prediction: by logits as released, or by probabilities as in Eq. 4 of D2L."""
     alpha: float = Field(1.0, gt=0)
     """Temperature of that merge: small values follow the best patch, large ones the mean of all."""
+    patch_heads: bool = True
+    """False: no head learns from patches; the head of the whole image reads them too when images are tagged."""
 
     _state: dict[str, Tensor] = PrivateAttr(default_factory=dict)
 
@@ -116,9 +118,8 @@ class Method(BaseModel):
     @property
     def head_names(self) -> tuple[str, ...]:
         """The heads this method trains."""
-        parts = ("whole", "patch") if self.patches > 1 else ("whole",)
         ends = ("make", "use") if self.separates_heads else ("make",)
-        return tuple(f"{part}_{end}" for end in ends for part in parts)
+        return tuple(f"{part}_{end}" for end in ends for part in self._parts)
 
     def build_heads(self, width: int, tags: int) -> nn.Module:
         """A module (vectors [B, width], part) -> logits by name."""
@@ -131,7 +132,12 @@ class Method(BaseModel):
         """At the start of every epoch of the main stage."""
 
     def score(self, logits: Logits) -> Tensor:
-        """The prediction [B, K] in 0..1 that makes pseudo-labels, is measured and tags images."""
+        """What the teacher thinks [B, K], in 0..1: pseudo-labels are made of it."""
+        learned = {name: z for name, z in logits.items() if self.patch_heads or name != "patch_make"}
+        return mixed_scores(learned, self.merge, self.alpha)
+
+    def predict(self, logits: Logits) -> Tensor:
+        """What is measured and tags images [B, K], in 0..1."""
         return mixed_scores(logits, self.merge, self.alpha)
 
     def pseudo_labels(self, batch: UnlabelledBatch) -> Pseudo:
@@ -149,7 +155,7 @@ class Method(BaseModel):
     def loss(self, step: Step, update: str = "all") -> dict[str, Tensor]:
         """Named sums over images and tags: each part of the image on labels, and on pseudo-labels."""
         terms = {}
-        for part in ("whole", "patch") if self.patches > 1 else ("whole",):
+        for part in self._parts:
             make = self._part(step.labelled[f"{part}_make"])
             terms[f"labelled_{part}"] = self.cell_loss(make, step.targets).sum()
             if step.pseudo is not None:
@@ -159,6 +165,11 @@ class Method(BaseModel):
                     cells = cells * step.pseudo.mask
                 terms[f"unlabelled_{part}"] = cells.sum()
         return terms
+
+    @property
+    def _parts(self) -> tuple[str, ...]:
+        """The parts of an image that heads of their own learn from."""
+        return ("whole", "patch") if self.patches > 1 and self.patch_heads else ("whole",)
 
     def _part(self, logits: Tensor) -> Tensor:
         """Logits [B, K] of a part of the image; those of patches [B, n, K] are merged first."""

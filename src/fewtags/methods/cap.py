@@ -2,6 +2,7 @@
 
 Once an epoch the teacher scores all unlabelled images; per tag the best ones, as many as its share in the labelled
 images says, become positive, and the few negatives just below that line are left out. Table 1, row "CAP".
+With `patches=2 patch_heads=false` it is trained as ever and sees the five views of D2L when it tags.
 """
 
 from typing import Literal

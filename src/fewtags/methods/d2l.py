@@ -4,7 +4,8 @@ use pseudo-labels; every tag gets the threshold that serves a metric best on the
 CDD: one head reads the whole image, another its patches (Eq. 4 merges them); the mean of both decides.
 GUD: pseudo-labels train heads of their own; only labels train the heads that make them.
 MAT: at the start of an epoch the teacher's scores on labelled images set the thresholds (Eq. 7).
-Table 1, row "Ours"; its ablation: `patches=1 separate_heads=false` is MAT alone, `separate_heads=false` MAT + CDD.
+Table 1, row "Ours"; its ablation: `patches=1 separate_heads=false` is MAT alone, `separate_heads=false` MAT + CDD;
+`thresholds=proportion` puts the quantiles of CAP in the place of MAT.
 """
 
 from typing import Literal
@@ -12,8 +13,8 @@ from typing import Literal
 import torch
 from pydantic import Field
 
-from fewtags.methods.base import Method, Pseudo, Seen, UnlabelledBatch
-from fewtags.thresholds import decide, metric_adaptive
+from fewtags.methods.base import Method, Pseudo, Seen, UnlabelledBatch, shares
+from fewtags.thresholds import class_proportion, decide, metric_adaptive
 
 
 class D2L(Method):
@@ -23,6 +24,8 @@ class D2L(Method):
     """Patches per side (CDD); 2 × 2 is best in the paper, more cut objects apart. 1 sees the whole image only."""
     separate_heads: bool = True
     """GUD: wrong pseudo-labels then never touch the heads that make the next ones."""
+    thresholds: Literal["metric", "proportion"] = "metric"
+    """MAT, or the quantiles of CAP in its place."""
     metric: Literal["f_beta", "f1", "precision", "recall"] = "f_beta"
     """What MAT maximises for every tag."""
     beta: float = Field(0.5, gt=0)
@@ -40,7 +43,11 @@ class D2L(Method):
         return self.separate_heads
 
     def begin_epoch(self, seen: Seen) -> None:
-        """MAT: the threshold of every tag, from the labelled images."""
+        """The threshold of every tag: MAT's from the labelled images, or CAP's from the unlabelled ones."""
+        if self.thresholds == "proportion":
+            found = class_proportion(seen.unlabelled_scores, shares(seen.targets), missing_class=self.missing_class)
+            self.state["thresholds"] = found.thresholds
+            return
         self.state["thresholds"] = metric_adaptive(
             seen.labelled_scores,
             seen.targets,

@@ -45,7 +45,10 @@ def mixed_scores(logits: Logits, merge: Merge = "logits", alpha: float = 1.0) ->
 
 
 class Heads(nn.Module):
-    """One linear layer a name; `whole_*` reads whole images, `patch_*` reads patches."""
+    """One linear layer a name; `whole_*` reads whole images, `patch_*` reads patches.
+
+    Where no head is made for patches, the one of the whole image reads them.
+    """
 
     def __init__(self, width: int, tags: int, names: Sequence[str]) -> None:
         super().__init__()
@@ -62,7 +65,10 @@ class Heads(nn.Module):
 
     def forward(self, vectors: Tensor, part: str) -> Logits:
         """vectors [B, width], part "whole" or "patch" -> the logits [B, K] of every head of that part."""
-        return {name: head(vectors) for name, head in self.named_children() if name.startswith(part)}
+        heads = dict(self.named_children())
+        if part == "patch" and "patch_make" not in heads:
+            return {"patch_make": heads["whole_make"](vectors)}
+        return {name: head(vectors) for name, head in heads.items() if name.startswith(part)}
 
     @torch.no_grad()
     def copy_make_to_use(self) -> None:

@@ -10,6 +10,7 @@ from torch import nn
 
 from fewtags.errors import UserError
 from fewtags.files import write_text, written_whole
+from fewtags.methods import make_method, method_names
 from fewtags.models.backbone import Backbone, build_backbone
 from fewtags.models.heads import Heads
 from fewtags.models.network import Adapter, Network
@@ -37,7 +38,7 @@ class ModelInfo(BaseModel):
     patch_size: Literal["full", "native"]
     merge: Literal["logits", "probs"]
     alpha: float = Field(gt=0)
-    heads: list[str] = Field(min_length=1)
+    heads: list[str]  # names of linear heads; none: the heads are those that the method builds
     adapter: int | None  # hidden width of what was learned on frozen features; None: the backbone itself learned
 
     @model_validator(mode="after")
@@ -84,9 +85,17 @@ def load_model(folder: Path) -> tuple[ModelInfo, Backbone, Network]:
     backbone = build_backbone(info.backbone, pretrained=False)
     backbone.set_scaling(info.input_shift, info.input_scale)
     body = Adapter(backbone.width, info.adapter) if info.adapter else nn.Identity()
-    top = Network(body, Heads(backbone.width, len(info.tags), info.heads))
+    top = Network(body, _heads(info, backbone.width, file))
     _fill(folder / "model.safetensors", backbone, top)
     return info, backbone.eval().requires_grad_(False), top.eval().requires_grad_(False)
+
+
+def _heads(info: ModelInfo, width: int, file: Path) -> nn.Module:
+    if info.heads:
+        return Heads(width, len(info.tags), info.heads)
+    if info.method not in method_names():  # a file must not decide which code is imported
+        raise UserError(f"{file}: the heads of {info.method!r} are not part of fewtags, so this model cannot be loaded")
+    return make_method(info.method, {}).build_heads(width, len(info.tags))
 
 
 def _fill(file: Path, backbone: Backbone, top: Network) -> None:

@@ -84,9 +84,12 @@ def sheet(catalogue: Catalogue, rows: NDArray[np.int64], scores: Scores, thresho
 def _describe(config: Config, backbone: Backbone, chosen: Network, thresholds: Scores) -> tuple[ModelInfo, Network]:
     """model.json, and what sits on the backbone's features, without the heads that only training needs."""
     recipe, method = config.recipe, config.build_method()
-    names = [name for name in method.head_names if name.endswith("make")]
-    heads = Heads(backbone.width, len(config.tags), names)
-    heads.load_state_dict({k: v for k, v in chosen.heads.state_dict().items() if k.split(".")[0] in names})
+    names: list[str] = []
+    heads = chosen.heads
+    if isinstance(heads, Heads):  # those that only learn from pseudo-labels have done their work
+        names = [name for name in method.head_names if name.endswith("make")]
+        heads = Heads(backbone.width, len(config.tags), names)
+        heads.load_state_dict({k: v for k, v in chosen.heads.state_dict().items() if k.split(".")[0] in names})
     frozen = recipe.tune == "heads"
     info = ModelInfo(
         fewtags=config.fewtags,

@@ -74,7 +74,7 @@ class Judge:
 def test_figures(loop: "Loop", network: Network, thresholds: Tensor | None) -> Record:
     """mAP, CF1, OF1 of a network on the test split, with the method's thresholds or MAT's on labelled images."""
     if thresholds is None:
-        thresholds = metric_adaptive(loop.scores("labelled", "weak", network), loop.targets.labelled, "f1")
+        thresholds = metric_adaptive(loop.scores("labelled", "plain", network), loop.targets.labelled, "f1")
     assert loop.targets.test is not None  # noqa: S101 - for the type checker
     truth = loop.targets.test.numpy()
     scores = loop.sweep("test", "plain", network, lambda logits: _whole_and_patches(loop, logits))
@@ -90,7 +90,7 @@ def test_figures(loop: "Loop", network: Network, thresholds: Tensor | None) -> R
 
 def _whole_and_patches(loop: "Loop", logits: Logits) -> dict[str, Tensor]:
     """The score that counts, and what whole image and patches say alone."""
-    scores = {"mixed": loop.method.score(logits)}
+    scores = {"mixed": loop.method.predict(logits)}
     if "patch_make" in logits:
         patch = patch_logits(logits["patch_make"].float(), loop.method.merge, loop.method.alpha)
         scores |= {"whole": logits["whole_make"].float().sigmoid(), "patch": patch.sigmoid()}

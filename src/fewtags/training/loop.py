@@ -197,8 +197,12 @@ class Loop:
         return [part for part in every if self._size(part)]
 
     def scores(self, part: Part, kind: Kind, network: Network | None = None) -> Tensor:
-        """The method's scores [n, K] of all images of a part, by the teacher unless another network is given."""
-        return self.sweep(part, kind, network, lambda logits: {"": self.method.score(logits)})[""]
+        """Scores [n, K] of all images of a part, by the teacher unless another network is given.
+
+        On plain views they are predictions; on others they are what pseudo-labels are made of.
+        """
+        score = self.method.predict if kind == "plain" else self.method.score
+        return self.sweep(part, kind, network, lambda logits: {"": score(logits)})[""]
 
     def vectors(self, part: Part) -> Tensor:
         """What the teacher's body makes of the weak whole view of every image of a part [n, width]."""
