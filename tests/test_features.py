@@ -89,6 +89,18 @@ def test_what_a_killed_writer_left_behind_is_written_over(tmp_path, file):
     assert held(tmp_path) == expected(1, 2)
 
 
+def test_a_key_that_lost_its_row_never_gets_the_row_of_another(tmp_path):
+    ours = store(tmp_path)
+    ours.append([key(1), key(2), key(3)], rows(1, 2, 3))
+    data = tmp_path / "features" / "features.f16"
+    row_bytes = len(data.read_bytes()) // 3
+    data.write_bytes(data.read_bytes()[:row_bytes])
+    store(tmp_path).append([key(4)], rows(4))
+    with data.open("ab") as out:  # and the next writer was killed before it wrote its key
+        out.write(rows(5).tobytes())
+    assert held(tmp_path) == expected(1, 4)
+
+
 def test_two_writers_add_to_one_store(tmp_path):
     one, other = store(tmp_path), store(tmp_path)
     one.append([key(1)], rows(1))

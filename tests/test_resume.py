@@ -77,6 +77,10 @@ def finished(loop):
     return [weights(chosen), weights(loop.network), weights(loop.average.network), dict(loop.method.state)]
 
 
+def judged(loop):
+    return loop.judge.best, loop.judge.last_gain, loop.judge.top
+
+
 @pytest.mark.parametrize(
     ("method", "recipe"),
     [
@@ -89,7 +93,8 @@ def finished(loop):
 )
 def test_a_loop_stopped_between_any_two_steps_goes_on_to_the_last_bit(tmp_path, method, recipe):
     never = StopAt(tmp_path, 0)
-    expected = finished(tiny_loop(method(), never, **recipe))
+    uninterrupted = tiny_loop(method(), never, **recipe)
+    expected = finished(uninterrupted)
     steps = -never.number
     assert steps == 2 * 2 + 2 * 2
     for number in range(1, steps + 1):
@@ -100,6 +105,7 @@ def test_a_loop_stopped_between_any_two_steps_goes_on_to_the_last_bit(tmp_path, 
         loop = tiny_loop(method(), after, **recipe)
         load_checkpoint(loop, file, "this run")
         found = finished(loop)
+        assert judged(loop) == judged(uninterrupted), number
         assert all(same(ours, theirs) for ours, theirs in zip(found, expected, strict=True)), number
         assert before.records + after.records == never.records, number
 
