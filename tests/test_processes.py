@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -82,7 +81,7 @@ def together(data, cache, alone, tmp_path_factory):
     (folder / "commands.json").write_text(json.dumps(commands))
     (folder / "script.py").write_text(SCRIPT)
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    environment = {**os.environ, "FEWTAGS_CACHE": str(folder / "cache"), "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "FEWTAGS_CACHE": str(folder / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
     said = subprocess.run(
         [*launch, str(folder / "script.py"), str(folder)], env=environment, capture_output=True, text=True, timeout=300
     )

@@ -98,6 +98,7 @@ def train(
             "precision": "bf16-mixed" if on_gpu and tune == "all" and torch.cuda.is_bf16_supported() else None,
         },
         settings={key: str(value) for key, value in (settings or {}).items()},
+        labelled_count=len(catalogue.rows(Role.LABELLED)),
     )
     if recipe.warmup + recipe.epochs == 0:
         raise UserError("--warmup 0 --epochs 0: nothing would be learned; give one of them more")

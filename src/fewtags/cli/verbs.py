@@ -103,8 +103,7 @@ def run_methods(name: str | None) -> None:
     from fewtags.methods import find_method, method_names
 
     if name is None:
-        for each in method_names():
-            print(f"{each:<12} {_in_a_line(sys.modules[find_method(each).__module__].__doc__)}")
+        _print_methods({each: find_method(each) for each in method_names()})
         return
     from fewtags.api import OPTIONS_ONLY
     from fewtags.training.recipe import Recipe
@@ -118,9 +117,27 @@ def run_methods(name: str | None) -> None:
                 print(f"  {key} = {field.default}\n      {(field.description or '').strip()}")
 
 
-def _in_a_line(text: str | None) -> str:
-    """The first paragraph of a docstring, up to its first semicolon."""
-    return " ".join((text or "").strip().split("\n\n")[0].split(";")[0].split())
+def _print_methods(found: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from fewtags.methods import Method
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for column in ("name", "paper", "year", "learns from", "views", "heads", ""):
+        table.add_column(column, no_wrap=column == "name")
+    for name, method in found.items():
+        plain = method()
+        table.add_row(
+            name,
+            method.paper,
+            str(method.year or ""),
+            "all images" if method.uses_unlabelled else "labelled",
+            f"whole, {plain.patches**2} patches" if plain.patches > 1 else "whole",
+            str(len(plain.head_names)) if method.build_heads is Method.build_heads else "its own",
+            (method.__doc__ or "").split("\n")[0],
+        )
+    Console().print(table)
 
 
 def _percent(value: float | None) -> str:

@@ -5,6 +5,8 @@ A prediction is a score of at least 0.5, the label-wise analogue of "the best cl
 majority tag is confident, the original keeps everything; here the least is kept.
 """
 
+from typing import ClassVar
+
 import torch
 from pydantic import Field
 
@@ -14,6 +16,9 @@ from fewtags.thresholds import decide, selection_share
 
 class ADSH(Method):
     """Adaptive thresholds by selection share, once an epoch."""
+
+    paper: ClassVar[str] = "Guo & Li, ICML"
+    year: ClassVar[int] = 2022
 
     confident: float = Field(0.95, gt=0.5, lt=1)
     """The majority tag's threshold, and the highest of any tag."""

@@ -12,4 +12,7 @@ from fewtags.methods.base import Method
 class ASL(Method):
     """Positives count fully; easy negatives (score under 0.05) not at all, hard ones the more."""
 
+    paper: ClassVar[str] = "Ridnik et al., ICCV"
+    year: ClassVar[int] = 2021
+
     uses_unlabelled: ClassVar[bool] = False

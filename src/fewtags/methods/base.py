@@ -95,6 +95,8 @@ class Method(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
+    paper: ClassVar[str] = "–"  # whose idea it is
+    year: ClassVar[int | None] = None
     uses_unlabelled: ClassVar[bool] = True  # False: one stage on the labelled images, no main stage
     separates_heads: ClassVar[bool] = False  # may be a setting: pseudo-labels train other heads than make them
     updates: ClassVar[dict[str, Update]] = {"all": Update()}  # in this order, each with a forward of its own

@@ -5,7 +5,7 @@ images says, become positive, and the few negatives just below that line are lef
 With `patches=2 patch_heads=false` it is trained as ever and sees the five views of D2L when it tags.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from fewtags.methods.base import Method, Pseudo, Seen, UnlabelledBatch, shares
 from fewtags.thresholds import class_proportion, decide
@@ -13,6 +13,9 @@ from fewtags.thresholds import class_proportion, decide
 
 class CAP(Method):
     """Class-aware pseudo-labels: quantiles of the unlabelled scores, frozen for an epoch."""
+
+    paper: ClassVar[str] = "Xie et al., NeurIPS"
+    year: ClassVar[int] = 2023
 
     positives: float = 1.0
     """Share of the positives that counts (eta 1)."""

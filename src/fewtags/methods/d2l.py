@@ -8,7 +8,7 @@ Table 1, row "Ours"; its ablation: `patches=1 separate_heads=false` is MAT alone
 `thresholds=proportion` puts the quantiles of CAP in the place of MAT.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -19,6 +19,9 @@ from fewtags.thresholds import class_proportion, decide, metric_adaptive
 
 class D2L(Method):
     """Dual-decoupling learning with metric-adaptive thresholds."""
+
+    paper: ClassVar[str] = "Xiao et al., ECCV"
+    year: ClassVar[int] = 2024
 
     patches: int = Field(2, ge=1, le=8)
     """Patches per side (CDD); 2 × 2 is best in the paper, more cut objects apart. 1 sees the whole image only."""

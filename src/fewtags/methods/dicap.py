@@ -7,6 +7,8 @@ The original adds an ML-Decoder and a contrastive loss on the cells between the 
 gain for the weights and thresholds.
 """
 
+from typing import ClassVar
+
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -17,6 +19,9 @@ from fewtags.thresholds import correctness, mid_ranges
 
 class DiCaP(Method):
     """Correctness-weighted dual thresholds with a held-out part."""
+
+    paper: ClassVar[str] = "DiCaP, AAAI"
+    year: ClassVar[int] = 2026
 
     held_out: float = Field(0.2, gt=0, lt=1)
     """Share of the labelled images that measures instead of teaching."""

@@ -3,8 +3,7 @@
 On fixed features, a projection P feeds two classifiers C1 and C2; what they say of each other's tags, f1 f2', feeds the
 relation network C_R, whose output is the prediction. Each step has four updates: all learn from labels; C1 and C2 also
 learn to disagree on unlabelled images, P to make them agree; C_R learns from labels alone. Once an epoch the unlabelled
-images on which C1 and C2 agree best take the relation network's scores as soft labels, and count as labelled for good.
-Table 1, row "DRML".
+images on which C1 and C2 agree best take C_R's scores as soft labels and count as labelled for good. Row "DRML".
 """
 
 import math
@@ -21,6 +20,8 @@ from fewtags.models.heads import Logits
 class DRML(Method):
     """Dual relation multi-label learning."""
 
+    paper: ClassVar[str] = "Wang et al., AAAI"
+    year: ClassVar[int] = 2020
     updates: ClassVar[dict[str, Update]] = {
         "classify": Update(("heads.project", "heads.first", "heads.second"), 1e-4),
         "disagree": Update(("heads.first", "heads.second"), 1e-5),
@@ -66,9 +67,9 @@ class DRML(Method):
         if update == "agree":
             return {} if apart is None else {"agree": apart}
         terms = {f"labelled_{update}": self._labelled(step)}
-        if update == "disagree":
-            return {} if apart is None else terms | {"disagree": -apart}
-        return terms
+        if update != "disagree":
+            return terms
+        return {} if apart is None else terms | {"disagree": -apart}
 
     def _labelled(self, step: Step) -> Tensor:
         """L1 + L2 + weight · L_R: mean squares over known cells of labelled images and of those that have joined."""
@@ -104,10 +105,9 @@ class RelationHeads(nn.Module):
         self.first = nn.Sequential(nn.Linear(common, narrow), nn.ReLU(), nn.Linear(narrow, tags))
         self.second = nn.Sequential(nn.Linear(common, narrow), nn.ReLU(), nn.Linear(narrow, tags))
         self.relation = nn.Sequential(nn.Linear(tags * tags, relations), nn.ReLU(), nn.Linear(relations, tags))
-        for layer in self.modules():
-            if isinstance(layer, nn.Linear):
-                nn.init.normal_(layer.weight, std=1 / math.sqrt(layer.in_features / 2))
-                nn.init.zeros_(layer.bias)
+        for layer in (module for module in self.modules() if isinstance(module, nn.Linear)):
+            nn.init.normal_(layer.weight, std=1 / math.sqrt(layer.in_features / 2))
+            nn.init.zeros_(layer.bias)
 
     def forward(self, vectors: Tensor, part: str) -> Logits:
         """vectors [B, width] -> "whole_make" (C_R), "first" and "second" [B, tags]."""

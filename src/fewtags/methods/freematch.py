@@ -7,7 +7,7 @@ and the fairness term. The state is updated before it is used, as in the origina
 unlabelled images, for 1,000 steps of memory are longer than a small data set's training.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -18,6 +18,9 @@ from fewtags.methods.base import Method, Pseudo, Seen, Step, UnlabelledBatch
 
 class FreeMatch(Method):
     """Self-adaptive thresholds."""
+
+    paper: ClassVar[str] = "Wang et al., ICLR"
+    year: ClassVar[int] = 2023
 
     reading: Literal["A", "B"] = "A"
     """Which way from softmax to sigmoid."""

@@ -3,6 +3,8 @@
 The threshold of the paper's runs is in no released file; 0.5 is the natural reading.
 """
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from fewtags.methods.base import Method, Pseudo, UnlabelledBatch
@@ -10,6 +12,9 @@ from fewtags.methods.base import Method, Pseudo, UnlabelledBatch
 
 class IAT(Method):
     """Instance-aware thresholding: present from the threshold upwards, absent below, every cell counts."""
+
+    paper: ClassVar[str] = "Xie et al., NeurIPS"
+    year: ClassVar[int] = 2023
 
     threshold: float = Field(0.5, gt=0, lt=1)
     """The same for all tags and epochs."""

@@ -5,6 +5,8 @@ The original asks the student and averages over the cells that count; here, as f
 asked and cells are summed.
 """
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from fewtags.methods.base import Method, Pseudo, UnlabelledBatch
@@ -13,6 +15,9 @@ from fewtags.thresholds import confident
 
 class PLC(Method):
     """Consistency of pseudo-labels: one threshold for presence, its mirror for absence."""
+
+    paper: ClassVar[str] = "Xie et al., NeurIPS"
+    year: ClassVar[int] = 2022
 
     threshold: float = Field(0.6, gt=0.5, lt=1)
     """Sure from here upwards, and below 1 - threshold; at 0.9 the inflated scores leave hardly any negatives."""

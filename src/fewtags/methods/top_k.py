@@ -4,6 +4,7 @@ The row shows the better of Top-1 and Top-k.
 """
 
 import math
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -14,6 +15,9 @@ from fewtags.thresholds import top_k
 
 class TopK(Method):
     """Every image gets the same number of tags."""
+
+    paper: ClassVar[str] = "Xie et al., NeurIPS"
+    year: ClassVar[int] = 2023
 
     k: int | None = Field(None, ge=1)
     """Tags an image gets; none takes the mean number of a labelled image, rounded up (2 for VOC, 3 for COCO)."""

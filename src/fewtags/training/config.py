@@ -75,6 +75,7 @@ def resolve(
     small_batches: bool,
     given: Mapping[str, object],
     settings: Mapping[str, str],
+    labelled_count: int | None = None,
 ) -> tuple[Method, Recipe]:
     """Method and recipe from defaults, from named options that were given, and from `--set key=value`.
 
@@ -87,7 +88,7 @@ def resolve(
             raise UserError(f"unknown setting {key!r}{nearest(key, known)} (`fewtags methods {method}` lists them)")
     values = {key: _parsed(value) for key, value in settings.items()}
     built = make_method(method, {key: value for key, value in values.items() if key in fields})
-    numbers = default_settings(tune, protocol, labelled_share, small_batches)
+    numbers = default_settings(tune, protocol, labelled_share, small_batches, labelled_count)
     numbers |= {"tune": tune, "protocol": protocol}
     numbers |= {key: value for key, value in given.items() if value is not None}
     numbers |= {key: value for key, value in values.items() if key not in fields}
