@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # also for the processes that tests start
 torch.set_num_threads(1)  # tiny problems: threads would only wait for each other
 
 

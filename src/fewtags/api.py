@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import fewtags
 from fewtags.data import Catalogue, Role, hide, read, split_spec
-from fewtags.errors import UserError
+from fewtags.errors import Fault, UserError
 from fewtags.evaluation import per_tag, summarise
 from fewtags.files import write_json
 from fewtags.models import build_backbone
@@ -156,14 +156,21 @@ def train(
             folder.write_split(prepared.catalogue)
             _say_what_is_learned(prepared.catalogue, config)
         network = build_network(body, built_method, recipe, len(catalogue.tags), fabric)
-        watch = Watch(folder, config, stop, fabric.is_global_zero)
+        belongs_to = f"{config.digest()} {prepared.content}"
+        watch = Watch(folder, belongs_to, stop, fabric.is_global_zero)
         loop = Loop(network, prepared.source, built_method, recipe, prepared.targets, fabric, watch)
         if resume and folder.checkpoint_file.exists():
-            load_checkpoint(loop, folder.checkpoint_file, config.digest())
+            load_checkpoint(loop, folder.checkpoint_file, belongs_to)
         if fabric.is_global_zero:
             folder.keep_records_before(loop.position, loop.stages)
-        chosen = loop.run()
-        watch.close()
+        try:
+            chosen = loop.run()
+        except Fault as fault:
+            kept = folder.checkpoint_file
+            there = f"{kept} holds the last checkpoint" if kept.exists() else "no checkpoint had been written yet"
+            raise Fault(f"{fault}. {there}") from fault
+        finally:
+            watch.close()
         scores: dict[str, NDArray[np.float32]] = {
             part: loop.scores(part, "plain", chosen).numpy() for part in loop.parts
         }

@@ -1,5 +1,6 @@
 """From a catalogue to a source of batches: features computed once and kept, or images checked and read as pixels."""
 
+import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -33,6 +34,7 @@ class Prepared:
     source: Source
     targets: Targets
     bad: list[tuple[str, str]]  # (image, reason)
+    content: str  # a digest of the bytes of all images
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,8 @@ def prepare(catalogue: Catalogue, how: Preparation) -> Prepared:
         source = FeatureSource(stored["plain"], stored.get("strong", {}))
     else:
         source = PixelSource(catalogue, rows_of, how.recipe.view_spec(how.patches), how.workers)
-    return Prepared(catalogue, source, targets_of(catalogue), reasons)
+    content = hashlib.sha256(b"".join(keys)).hexdigest()
+    return Prepared(catalogue, source, targets_of(catalogue), reasons, content)
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ class Recipe(BaseModel):
     """Enlarge patches to the input size, as released, or feed them at their own."""
     scaling: Literal["own", "unit"] = "own"
     """Input values as the pretrained weights expect them, or 0..1 as released."""
-    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
+    precision: Literal["32-true", "bf16-mixed"] = "32-true"
     """Arithmetic of the forward; losses are always float32."""
 
     def view_spec(self, patches: int, cutout: bool = True) -> ViewSpec:

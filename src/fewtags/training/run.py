@@ -101,8 +101,8 @@ class RunFolder:
 class Watch(Observer):
     """Shows progress, writes the log, saves in time, and stops between two steps when asked to."""
 
-    def __init__(self, run: RunFolder, config: Config, stop: "StopRequest", main_process: bool) -> None:
-        self._run, self._belongs_to, self._stop = run, config.digest(), stop
+    def __init__(self, run: RunFolder, belongs_to: str, stop: "StopRequest", main_process: bool) -> None:
+        self._run, self._belongs_to, self._stop = run, belongs_to, stop
         self._main = main_process
         self._saved = self._epoch_began = time.monotonic()
         self._progress: Progress | None = None
