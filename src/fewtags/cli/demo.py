@@ -5,7 +5,7 @@ from typing import Any
 
 from fewtags.progress import say
 
-DATA, SHARE = "scenes:640", 0.1
+DATA, SHARE = "scenes:1600", 0.1
 RUNS = {
     "asl": {"patches": 2},
     "d2l": {},

@@ -51,8 +51,8 @@ class Recipe(BaseModel):
     """AdamW, on every weight."""
     warmup_batch: int = Field(16, ge=1)
     """Labelled images a step of the warm-up."""
-    labelled_batch: int = Field(8, ge=1)
-    """Labelled images a step of the main stage."""
+    labelled_batch: int = Field(24, ge=1)
+    """Labelled images a step of the main stage; on images held out of VOC's train split 8 cost half a point."""
     unlabelled_batch: int = Field(56, ge=1)
     """Unlabelled images a step of the main stage."""
     ema_share: float = Field(0.1, gt=0, le=1)
