@@ -140,10 +140,12 @@ def test_the_papers_protocol_sets_all_that_differs_from_ours():
 
 
 def test_the_teacher_averages_over_a_share_of_the_stage_unless_told_its_decay():
-    recipe = Recipe(ema_share=0.1)
-    assert recipe.decay(1000) == pytest.approx(1 - 1 / 100)
-    assert recipe.decay(3) == 0.5  # never less than two steps
-    assert Recipe(ema_decay=0.9997).decay(3) == 0.9997
+    recipe = Recipe(ema_share=0.5)
+    warmup, main = recipe.stages(uses_unlabelled=True)
+    assert recipe.decay(main, 1000) == pytest.approx(1 - 1 / 500)
+    assert recipe.decay(warmup, 1000) == pytest.approx(1 - 1 / 100)
+    assert recipe.decay(main, 3) == 0.5  # never less than two steps
+    assert Recipe(ema_decay=0.9997).decay(main, 3) == 0.9997
 
 
 def test_a_labelled_only_method_spends_all_epochs_on_the_labelled_images():

@@ -182,7 +182,7 @@ class Loop:
             if stage.name == "main" and isinstance(self.network.heads, Heads):
                 self.network.heads.copy_make_to_use()
             self.average = Average(self.network, 0.0)
-        self.average.decay = self.recipe.decay(stage.epochs * steps)
+        self.average.decay = self.recipe.decay(stage, stage.epochs * steps)
         if fresh or not self.optimisers:
             self.optimisers = make_optimisers(self.network, self.method, self.recipe.weight_decay)
         self.student = self.fabric.setup_module(self.network, move_to_device=False).train()
