@@ -1,4 +1,4 @@
-"""Write down what finished runs measured: one CSV row a run, with the command and the commit that made it.
+"""Write down what finished runs measured: a row a run with the command and the commit that made it, and a table.
 
 python results/record.py results/voc/first.csv runs/voc-d2l-seed1 runs/voc-asl-seed1
 """
@@ -50,18 +50,29 @@ def row(run: Path, commit: str) -> dict[str, object]:
     }
 
 
+def markdown(rows: list[dict[str, object]]) -> str:
+    """The figures as a table to read."""
+    shown = ("method", "settings", "seed", "map", "cf1", "of1", "pseudo_cf1", "seconds")
+    lines = ["| " + " | ".join(shown) + " |", "|" + "---|" * len(shown)]
+    lines += ["| " + " | ".join(str(each[name]) for name in shown) + " |" for each in rows]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     """Read the runs, write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path)
     parser.add_argument("runs", type=Path, nargs="+")
+    parser.add_argument("--commit", help="the commit that the runs were made with; the present one unless given")
     arguments = parser.parse_args()
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
-    rows = [row(run, commit.stdout.strip()) for run in arguments.runs]
+    here = ["git", "rev-parse", "--short", "HEAD"]
+    commit = arguments.commit or subprocess.run(here, capture_output=True, text=True, check=True).stdout.strip()
+    rows = [row(run, commit) for run in arguments.runs]
     with arguments.table.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+    arguments.table.with_suffix(".md").write_text(markdown(rows), encoding="utf-8")
     for each in rows:
         print("{method:<8} {settings:<30} seed {seed}  mAP {map}  CF1 {cf1}  OF1 {of1}".format(**each))
 

@@ -7,20 +7,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fewtags.methods import Method, Step, UnlabelledBatch, make_method
+from fewtags.methods import Method, Pseudo, Step, UnlabelledBatch, make_method
 from fewtags.models import Adapter, Heads, Network
 from fewtags.training.checkpoint import load_checkpoint, save_checkpoint
 from fewtags.training.judge import Record
 from fewtags.training.loop import Loop, Observer, Targets
 from fewtags.training.plan import StepRows
 from fewtags.training.recipe import Recipe
-from fewtags.training.source import Batch, Epoch, Kind, Part, Views
+from fewtags.training.source import KIND_CODES, PART_CODES, Batch, Epoch, Kind, Part, Views
 
 LABELLED, UNLABELLED, TEST, WIDTH = 12, 30, 10, 16
 
@@ -40,7 +41,7 @@ def check_loss_and_gradients_are_finite(fresh: Callable[[], Method]) -> None:
     for problem in (
         Problem(),
         Problem(tags=1),
-        Problem(tags=300, unlabelled=8, epochs=1),
+        Problem(tags=300, unlabelled=8, labelled_batch=12, epochs=1),
         Problem(fill=0),
         Problem(fill=1),
         Problem(labelled_batch=1, unlabelled_batch=1, unlabelled=4),
@@ -51,33 +52,59 @@ def check_loss_and_gradients_are_finite(fresh: Callable[[], Method]) -> None:
 
 
 def check_pseudo_labels_carry_no_gradient(fresh: Callable[[], Method]) -> None:
-    """What is taught is a constant, whatever it was made from."""
+    """What is taught is a constant in 0..1, whatever it was made from; its weights are constants, and not negative."""
     method = fresh()
     if not method.uses_unlabelled:
         return
-    scores = torch.rand(5, 4, requires_grad=True)
-    _prepare(method, Glimpse.random(4))
-    made = method.pseudo_labels(UnlabelledBatch(torch.arange(5), scores.detach(), scores.detach()))
-    _require(not made.targets.requires_grad, "pseudo-labels carry a gradient")
-    _require(bool(((made.targets >= 0) & (made.targets <= 1)).all()), "pseudo-labels leave 0..1")
+    taught: list[Pseudo] = []
+    rule = type(method).pseudo_labels
+
+    def listen(self: Method, batch: UnlabelledBatch) -> Pseudo:
+        taught.append(rule(self, batch))
+        return taught[-1]
+
+    with patch.object(type(method), "pseudo_labels", listen):
+        Problem().run(method)
+    _require(bool(taught), "no step had pseudo-labels")
+    for targets, mask in taught:
+        _require(not targets.requires_grad, "pseudo-labels carry a gradient")
+        _require(bool(((targets >= 0) & (targets <= 1)).all()), "pseudo-labels leave 0..1")
+        if mask is not None:
+            _require(not mask.requires_grad, "the mask carries a gradient")
+            _require(bool((torch.isfinite(mask) & (mask >= 0)).all()), "a cell's weight is negative or not finite")
 
 
 def check_unknown_cells_change_nothing(fresh: Callable[[], Method]) -> None:
-    """The loss is that without the cell, and nothing flows back into its logits."""
+    """No gradient flows into an unknown cell, no rule looks at its score, and any negative number may stand there."""
     problem = Problem(unknown=0.3)
     loop = problem.loop(fresh())
     targets = problem.targets().labelled
     logits = {k: z.detach().requires_grad_(True) for k, z in loop.network(*problem.views("labelled")).items()}
     for update in loop.method.updates:
-        terms = loop.method.loss(Step(logits, targets), update)
+        terms = loop.method.loss(Step(logits, targets, rows=torch.arange(len(targets))), update)
         if not terms:
             continue
         torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
         for name, z in logits.items():
             flow = 0 if z.grad is None else z.grad if z.dim() == 2 else z.grad.sum(1)
             _require(not bool(torch.as_tensor(flow * (targets < 0)).any()), f"an unknown cell moves {name}")
-    other = replace(problem, unknown_seed=problem.unknown_seed)
-    _require(_same(problem.run(fresh()), other.run(fresh())), "the same unknown cells gave another model")
+    other = replace(problem, unknown_code=-7)
+    _require(_same(problem.run(fresh()), other.run(fresh())), "which negative number means unknown matters")
+    if not loop.method.uses_unlabelled:
+        return
+    glimpse = Glimpse.random(4)
+    hidden = torch.rand(glimpse.targets.shape, generator=torch.Generator().manual_seed(6)) < 0.3
+    scores, targets = glimpse.labelled_scores, glimpse.targets.masked_fill(hidden, -1)
+    rows = torch.arange(len(glimpse.unlabelled_scores))
+    made = [
+        _rule(
+            fresh(),
+            replace(glimpse, targets=targets, labelled_scores=scores.masked_fill(hidden, value)),
+            UnlabelledBatch(rows, glimpse.unlabelled_scores, glimpse.unlabelled_scores),
+        )
+        for value in (0.0, 1.0)
+    ]
+    _require(_same_pseudo(*made), "scores of unknown cells change the pseudo-labels")
 
 
 def check_tags_are_equal(fresh: Callable[[], Method]) -> None:
@@ -87,14 +114,12 @@ def check_tags_are_equal(fresh: Callable[[], Method]) -> None:
     order = torch.tensor([2, 0, 3, 1])
     glimpse = Glimpse.random(4)
     batch = UnlabelledBatch(torch.arange(8), glimpse.unlabelled_scores[:8], glimpse.unlabelled_scores[:8] * 0.9)
-    made = []
-    for turn in (torch.arange(4), order):
-        method = fresh()
-        _prepare(method, glimpse.turned(turn))
-        made.append(method.pseudo_labels(UnlabelledBatch(batch.rows, batch.scores[:, turn], batch.student[:, turn])))
-    _require(torch.equal(made[0].targets[:, order], made[1].targets), "pseudo-labels depend on the order of tags")
-    if made[0].mask is not None and made[1].mask is not None:
-        _require(torch.allclose(made[0].mask[:, order], made[1].mask), "the mask depends on the order of tags")
+    plain = _rule(fresh(), glimpse, batch)
+    turned = _rule(
+        fresh(), glimpse.turned(order), UnlabelledBatch(batch.rows, batch.scores[:, order], batch.student[:, order])
+    )
+    expected = Pseudo(plain.targets[:, order], None if plain.mask is None else plain.mask[:, order])
+    _require(_same_pseudo(expected, turned), "pseudo-labels or their mask depend on the order of tags")
 
 
 def check_same_seed_same_bytes(fresh: Callable[[], Method]) -> None:
@@ -106,9 +131,9 @@ def check_same_seed_same_bytes(fresh: Callable[[], Method]) -> None:
 
 
 def check_hidden_truth_changes_nothing(fresh: Callable[[], Method]) -> None:
-    """The targets of unlabelled images are for measuring; poisoned ones leave the weights as they are."""
+    """What unlabelled and test images truly show is for measuring; poisoned, it leaves the weights as they are."""
     first, poisoned = Problem(), Problem(truth_seed=9)
-    _require(_same(first.run(fresh()), poisoned.run(fresh())), "the truth of unlabelled images leaks into training")
+    _require(_same(first.run(fresh()), poisoned.run(fresh())), "the truth of unlabelled or test images leaks")
 
 
 def check_resume_is_exact(fresh: Callable[[], Method]) -> None:
@@ -161,20 +186,21 @@ class Problem:
     epochs: int = 2
     seed: int = 1
     truth_seed: int = 1
-    unknown_seed: int = 1
+    unknown_code: int = -1
 
     def targets(self) -> Targets:
         """Made of random cells."""
-        rng = np.random.default_rng(5)
-        cells = {part: rng.random((size, self.tags)) < self.fill for part, size in self._sizes().items()}
-        labelled = torch.from_numpy(cells["labelled"].astype(np.int8))
-        hidden = np.random.default_rng(self.unknown_seed).random(labelled.shape) < self.unknown
-        labelled[torch.from_numpy(hidden)] = -1
-        truth = np.random.default_rng(self.truth_seed).random((self.unlabelled, self.tags)) < self.fill
-        as_bytes = {
-            name: torch.from_numpy(array.astype(np.int8)) for name, array in (("truth", truth), ("test", cells["test"]))
-        }
-        return Targets(labelled, self.unlabelled, as_bytes["truth"], as_bytes["test"] if self.fill else None)
+        sizes = self._sizes()
+
+        def cells(part: Part, seed: int) -> Tensor:
+            present = np.random.default_rng([seed, sizes[part]]).random((sizes[part], self.tags)) < self.fill
+            return torch.from_numpy(present.astype(np.int8))
+
+        labelled = cells("labelled", 5)
+        hidden = np.random.default_rng(1).random(labelled.shape) < self.unknown
+        labelled[torch.from_numpy(hidden)] = self.unknown_code
+        test = cells("test", self.truth_seed) if self.fill else None
+        return Targets(labelled, self.unlabelled, cells("unlabelled", self.truth_seed), test)
 
     def loop(self, method: Method, observer: Observer | None = None) -> Loop:
         """The real loop on this problem."""
@@ -310,14 +336,23 @@ class _Pool(nn.Module):
         return x.mean((2, 3))
 
 
-def _prepare(method: Method, glimpse: Glimpse) -> None:
+def _rule(method: Method, glimpse: Glimpse, batch: UnlabelledBatch) -> Pseudo:
+    """The pseudo-labels of a batch by a method that has seen only this."""
+    torch.manual_seed(3)
+    method.build_heads(glimpse.unlabelled_vectors.shape[1], glimpse.targets.shape[1])
     method.begin_main(glimpse)
     method.begin_epoch(glimpse)
+    return method.pseudo_labels(batch)
+
+
+def _same_pseudo(one: Pseudo, other: Pseudo) -> bool:
+    if (one.mask is None) != (other.mask is None) or not torch.equal(one.targets, other.targets):
+        return False
+    return one.mask is None or other.mask is None or torch.allclose(one.mask, other.mask)
 
 
 def _code(part: Part, kind: Kind, row: int) -> int:
-    places = ("labelled", "unlabelled", "test").index(part), ("plain", "weak", "strong").index(kind)
-    return 10_000 * places[0] + 1_000 * min(places[1], 1 + places[1]) + row
+    return 10_000 * PART_CODES[part] + 1_000 * KIND_CODES[kind] + row
 
 
 def _same(one: "_Watched | Loop", other: "_Watched | Loop") -> bool:

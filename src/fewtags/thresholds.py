@@ -88,7 +88,8 @@ def class_proportion(
 
     scores [M, K] of unlabelled images, shares [K] of labelled images that show the tag. Of the positives the best
     `positives`, of the negatives the lowest `negatives` count; what lies between is for the mask. A tag that no
-    labelled image shows gets infinity; missing_class="reference" gives it the lowest score, as the released code.
+    labelled image shows gets infinity and counts nowhere; missing_class="reference" gives it the lowest score, as
+    the released code.
 
     >>> class_proportion(np.array([[0.9], [0.8], [0.7], [0.6]]), np.array([0.5])).thresholds
     array([0.8])
@@ -105,12 +106,13 @@ def class_proportion(
             place = np.where(share > 0, np.maximum(place, 0), place)
         return ascending[::-1][place, columns]
 
-    found = [highest(share * count), highest(positives * share * count)]
-    found.append(ascending[(negatives * (1 - share) * count).astype(np.int64) - 1, columns])
+    lowest = (negatives * (1 - share) * count).astype(np.int64)
+    found = [highest(share * count), highest(positives * share * count), ascending[lowest - 1, columns]]
     if missing_class == "never":
+        usable = (share > 0, share > 0, (share > 0) & (lowest > 0))
         found = [
-            np.where(share > 0, each, limit).astype(values.dtype)
-            for each, limit in zip(found, (np.inf, np.inf, -np.inf), strict=True)
+            np.where(where, each, limit).astype(values.dtype)
+            for where, each, limit in zip(usable, found, (np.inf, np.inf, -np.inf), strict=True)
         ]
     return Proportions(*(_same_kind(each, scores) for each in found))
 
@@ -157,6 +159,18 @@ def largest(losses: "torch.Tensor", candidates: "torch.Tensor", count: int) -> "
     return (open_losses >= limit) & candidates, (open_losses > limit) & candidates
 
 
+def lowest(values: "torch.Tensor", candidates: "torch.Tensor", count: int) -> "torch.Tensor":
+    """DRML: where the `count` lowest finite values among candidates are; of equal ones the earlier is lower.
+
+    values, candidates [M] -> at most `count` indices.
+    """
+    import torch
+
+    open_values = values.masked_fill(~candidates, torch.inf)
+    best = torch.argsort(open_values, stable=True)[:count]
+    return best[torch.isfinite(open_values[best])]
+
+
 def confident(scores: "torch.Tensor", threshold: float) -> "tuple[torch.Tensor, torch.Tensor]":
     """PLC: present from the threshold upwards; only that and scores below 1 - threshold count.
 
@@ -169,8 +183,9 @@ def confident(scores: "torch.Tensor", threshold: float) -> "tuple[torch.Tensor, 
 def mid_ranges(scores: "torch.Tensor", labels: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
     """DiCaP: halfway between the lowest and highest score of the positive, and of the negative, images of each tag.
 
-    scores, labels [N, K] (1, 0, negative unknown) -> upper and lower threshold [K]. A tag without positives has an
-    upper one of infinity; one without negatives a lower one of minus infinity; the lower is never above the upper.
+    scores, labels [N, K] (1, 0, negative unknown) -> upper and lower threshold [K]. A tag without positives gets
+    infinity and minus infinity, so that nothing is sure; one without negatives a lower one of minus infinity; the
+    lower is never above the upper.
     """
     import torch
 
@@ -180,7 +195,7 @@ def mid_ranges(scores: "torch.Tensor", labels: "torch.Tensor") -> "tuple[torch.T
         return torch.where(chosen.any(0), (highest + lowest) / 2, scores.new_tensor(empty))
 
     upper, lower = middle(labels == 1, torch.inf), middle(labels == 0, -torch.inf)
-    return upper, torch.minimum(lower, upper)
+    return upper, torch.where(torch.isinf(upper), -torch.inf, torch.minimum(lower, upper))
 
 
 def correctness(scores: "torch.Tensor", labels: "torch.Tensor", bins: int) -> "torch.Tensor":

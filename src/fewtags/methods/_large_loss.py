@@ -5,6 +5,7 @@ Their number grows by `step` of all cells with every epoch; in the first one not
 """
 
 import math
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -17,6 +18,9 @@ from fewtags.thresholds import largest
 
 class LargeLoss(Method):
     """Assume absent, and doubt what is hardest to learn."""
+
+    paper: ClassVar[str] = "Kim et al., CVPR"
+    year: ClassVar[int] = 2022
 
     percent: float = Field(0.1, gt=0, le=10)
     """Cells in percent that are doubted more with every epoch; the papers try 0.1 to 0.5."""
@@ -31,7 +35,7 @@ class LargeLoss(Method):
 
     def pseudo_labels(self, batch: UnlabelledBatch) -> Pseudo:
         """Absent, but for what was corrected for good and what is doubted now."""
-        corrected = self.state["corrected"].to(batch.rows.device)[batch.rows]
+        corrected = self.recall("corrected", batch.scores, batch.rows)
         targets = corrected.to(batch.student.dtype)
         share = float(self.state["doubted"])
         if share == 0:

@@ -74,7 +74,6 @@ class Step:
     unlabelled: Logits = field(default_factory=dict)
     pseudo: Pseudo | None = None
     rows: Tensor | None = None  # [B] which of the N labelled images these are
-    unlabelled_rows: Tensor | None = None  # which of the M unlabelled ones
 
 
 class Update(NamedTuple):
@@ -116,6 +115,11 @@ class Method(BaseModel):
     def state(self) -> dict[str, Tensor]:
         """Everything that must survive from step to step."""
         return self._state
+
+    def recall(self, name: str, like: Tensor, rows: Tensor | None = None) -> Tensor:
+        """What the state holds under a name, or some rows of it, on the device of `like`."""
+        kept = self._state[name]
+        return (kept if rows is None else kept[rows.to(kept.device)]).to(like.device)
 
     @property
     def head_names(self) -> tuple[str, ...]:

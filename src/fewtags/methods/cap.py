@@ -7,6 +7,8 @@ With `patches=2 patch_heads=false` it is trained as ever and sees the five views
 
 from typing import ClassVar, Literal
 
+from pydantic import Field
+
 from fewtags.methods.base import Method, Pseudo, Seen, UnlabelledBatch, shares
 from fewtags.thresholds import class_proportion, decide
 
@@ -17,9 +19,9 @@ class CAP(Method):
     paper: ClassVar[str] = "Xie et al., NeurIPS"
     year: ClassVar[int] = 2023
 
-    positives: float = 1.0
+    positives: float = Field(1.0, gt=0, le=1)
     """Share of the positives that counts (eta 1)."""
-    negatives: float = 0.998
+    negatives: float = Field(0.998, gt=0, le=1)
     """Share of the negatives that counts (eta 0); the release clips it here."""
     missing_class: Literal["never", "reference"] = "never"
     """A tag without labelled positives is never pseudo-labelled; `reference` finds it everywhere, as released."""
@@ -40,6 +42,5 @@ class CAP(Method):
 
     def pseudo_labels(self, batch: UnlabelledBatch) -> Pseudo:
         """Those made at the epoch's start."""
-        chosen = (self.state[name].to(batch.scores.device)[batch.rows] for name in ("pseudo", "mask"))
-        targets, mask = (each.to(batch.scores.dtype) for each in chosen)
-        return Pseudo(targets, mask)
+        targets, mask = (self.recall(name, batch.scores, batch.rows) for name in ("pseudo", "mask"))
+        return Pseudo(targets.to(batch.scores.dtype), mask.to(batch.scores.dtype))

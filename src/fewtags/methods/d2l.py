@@ -63,6 +63,6 @@ class D2L(Method):
 
     def pseudo_labels(self, batch: UnlabelledBatch) -> Pseudo:
         """Present where the score reaches the threshold; tags that have none are left out of the loss."""
-        thresholds = self.state["thresholds"]
+        thresholds = self.recall("thresholds", batch.scores)
         known = torch.isfinite(thresholds).to(batch.scores).expand_as(batch.scores)
         return Pseudo(decide(batch.scores, thresholds), known)

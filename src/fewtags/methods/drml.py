@@ -10,11 +10,12 @@ import math
 from typing import ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 from torch import Tensor, nn
 
 from fewtags.methods.base import Method, Pseudo, Seen, Step, UnlabelledBatch, Update
 from fewtags.models.heads import Logits
+from fewtags.thresholds import lowest
 
 
 class DRML(Method):
@@ -35,64 +36,63 @@ class DRML(Method):
     """Weight of the disagreement, which is a sum over the batch."""
     share_per_epoch: float = Field(0.01, gt=0, le=1)
     """Unlabelled images that join the labelled ones after every epoch, as a share of all."""
+    _heads: "RelationHeads" = PrivateAttr()
 
     def build_heads(self, width: int, tags: int) -> nn.Module:
         """P, C1, C2 and C_R."""
-        return RelationHeads(width, tags)
+        self._heads = RelationHeads(width, tags)
+        return self._heads
 
     def begin_main(self, seen: Seen) -> None:
         """No unlabelled image has joined yet."""
-        self.state["joined"] = torch.zeros(len(seen.unlabelled_scores), dtype=torch.bool)
         self.state["soft"] = torch.zeros_like(seen.unlabelled_scores)
-        self.state["apart"] = torch.full((len(seen.unlabelled_scores),), torch.inf)
+        self.state["joined"] = torch.zeros_like(self.state["soft"][:, 0], dtype=torch.bool)
 
     def begin_epoch(self, seen: Seen) -> None:
-        """The images with the least disagreement in the last epoch join, with soft labels, for good."""
-        apart = torch.where(self.state["joined"], torch.inf, self.state["apart"])
-        count = math.ceil(self.share_per_epoch * len(apart))
-        new = torch.argsort(apart, stable=True)[:count]
-        new = new[torch.isfinite(apart[new])]
-        self.state["joined"][new] = True
-        self.state["soft"][new] = seen.unlabelled_scores[new].cpu()
+        """The images with the least disagreement after an epoch join, with soft labels, for good."""
+        if seen.epoch == 0:
+            return
+        soft, joined = self.state["soft"], self.state["joined"]
+        common = self._heads.project(seen.unlabelled_vectors.to(next(self._heads.parameters()).device))
+        gap = self._heads.first(common).sigmoid() - self._heads.second(common).sigmoid()
+        apart = gap.detach().square().sum(1).to(joined.device)
+        new = lowest(apart, ~joined, math.ceil(self.share_per_epoch * len(apart)))
+        joined[new] = True
+        soft[new] = seen.unlabelled_scores.to(soft.device)[new]
 
     def pseudo_labels(self, batch: UnlabelledBatch) -> Pseudo:
         """Soft labels of the images that have joined; the others teach nothing but agreement."""
-        rows = batch.rows.cpu()
-        joined = self.state["joined"][rows][:, None].expand(-1, batch.scores.shape[1])
-        return Pseudo(self.state["soft"][rows].to(batch.scores), joined.to(batch.scores))
+        soft, joined = (self.recall(name, batch.scores, batch.rows) for name in ("soft", "joined"))
+        return Pseudo(soft, joined[:, None].expand_as(soft).to(soft))
 
     def loss(self, step: Step, update: str = "classify") -> dict[str, Tensor]:
         """The terms of one of the four updates."""
-        apart = self._apart(step)
-        if update == "agree":
-            return {} if apart is None else {"agree": apart}
-        terms = {f"labelled_{update}": self._labelled(step)}
-        if update != "disagree":
-            return terms
-        return {} if apart is None else terms | {"disagree": -apart}
+        labelled, apart = {f"labelled_{update}": self._labelled(step)}, self._apart(step)
+        if update in ("classify", "relate"):
+            return labelled
+        if apart is None:
+            return {}
+        return {"agree": apart} if update == "agree" else labelled | {"disagree": -apart}
 
     def _labelled(self, step: Step) -> Tensor:
         """L1 + L2 + weight · L_R: mean squares over known cells of labelled images and of those that have joined."""
-        known = (step.targets >= 0).float()
-        targets, weights, logits = step.targets.float(), known, step.labelled
+        targets, weights, logits = step.targets.float(), (step.targets >= 0).float(), step.labelled
         if step.pseudo is not None and step.pseudo.mask is not None:
             targets = torch.cat([targets, step.pseudo.targets])
-            weights = torch.cat([known, step.pseudo.mask])
+            weights = torch.cat([weights, step.pseudo.mask])
             logits = {name: torch.cat([z, step.unlabelled[name]]) for name, z in step.labelled.items()}
-
-        def mean_square(name: str) -> Tensor:
-            return (weights * (logits[name].float().sigmoid() - targets).square()).sum() / weights.sum().clamp(min=1)
-
-        return mean_square("first") + mean_square("second") + self.relation_weight * mean_square("whole_make")
+        squares = {name: weights * (z.float().sigmoid() - targets).square() for name, z in logits.items()}
+        cells = squares["first"] + squares["second"] + self.relation_weight * squares["whole_make"]
+        return cells.sum() / weights.sum().clamp(min=1)
 
     def _apart(self, step: Step) -> Tensor | None:
-        """L_DA: how much C1 and C2 disagree on the unlabelled images, summed; None where there are none."""
-        if not step.unlabelled or not len(step.unlabelled["first"]):
-            return None
-        gap = step.unlabelled["first"].float().sigmoid() - step.unlabelled["second"].float().sigmoid()
-        if step.unlabelled_rows is not None:
-            self.state["apart"][step.unlabelled_rows.cpu()] = gap.detach().square().sum(1).cpu()
-        return self.discrepancy_weight * gap.abs().sum()
+        """L_DA: how much C1 and C2 disagree, summed over the images that have not joined; None where all have."""
+        warm_up = step.pseudo is None and not (step.unlabelled and len(step.unlabelled["first"]))
+        if warm_up or (step.pseudo is not None and bool(self.state["joined"].all())):
+            return None  # on all processes alike: later one with an empty share answers too, for the others wait
+        first, second = (step.unlabelled[name].float().sigmoid() for name in ("first", "second"))
+        left = 1.0 if step.pseudo is None or step.pseudo.mask is None else 1 - step.pseudo.mask
+        return self.discrepancy_weight * ((first - second).abs() * left).sum()
 
 
 class RelationHeads(nn.Module):

@@ -3,8 +3,8 @@ Table 1, row "FM".
 
 Two readings of the paper's one sentence. A, the literal one: a global threshold follows the mean best score, and is
 scaled down for tags with low scores. B: every tag is a two-class problem of its own, with a mask for both outcomes
-and the fairness term. The state is updated before it is used, as in the original; it starts from a pass over all
-unlabelled images, for 1,000 steps of memory are longer than a small data set's training.
+and, where it has a weight, the fairness term. The state is updated before it is used, as in the original; it starts
+from a pass over all unlabelled images, for 1,000 steps of memory are longer than a small data set's training.
 """
 
 from typing import ClassVar, Literal

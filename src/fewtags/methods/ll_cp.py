@@ -4,8 +4,6 @@ Table 1, row "LL-*" (the best of LL-R, LL-Ct, LL-Cp). In both released codes a c
 LL-Ct; this is the method as described.
 """
 
-from typing import ClassVar
-
 from torch import Tensor
 
 from fewtags.methods._large_loss import LargeLoss
@@ -14,9 +12,6 @@ from fewtags.methods.base import Pseudo, UnlabelledBatch
 
 class LLCp(LargeLoss):
     """Large-loss permanent correction."""
-
-    paper: ClassVar[str] = "Kim et al., CVPR"
-    year: ClassVar[int] = 2022
 
     def share(self, doubted: float) -> float:
         """The same small part in every step: what was corrected stays so."""

@@ -3,8 +3,6 @@
 Table 1, row "LL-*" (the best of LL-R, LL-Ct, LL-Cp).
 """
 
-from typing import ClassVar
-
 from torch import Tensor
 
 from fewtags.methods._large_loss import LargeLoss
@@ -13,9 +11,6 @@ from fewtags.methods.base import Pseudo, UnlabelledBatch
 
 class LLCt(LargeLoss):
     """Large-loss temporary correction."""
-
-    paper: ClassVar[str] = "Kim et al., CVPR"
-    year: ClassVar[int] = 2022
 
     def doubt(self, batch: UnlabelledBatch, targets: Tensor, chosen: Tensor, strictly: Tensor) -> Pseudo:
         """Turn them round for this step."""

@@ -24,7 +24,7 @@ class TopK(Method):
 
     def begin_main(self, seen: Seen) -> None:
         """How many tags a labelled image carries."""
-        mean = float(shares(seen.targets).sum())
+        mean = round(float(shares(seen.targets).sum()), 4)  # a sum of shares may come out just above a whole number
         self.state["k"] = torch.tensor(self.k or max(1, math.ceil(mean)))
 
     def pseudo_labels(self, batch: UnlabelledBatch) -> Pseudo:

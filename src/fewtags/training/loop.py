@@ -79,7 +79,7 @@ class Loop:
         self.optimisers: dict[str, torch.optim.AdamW] = {}
         self.tally: dict[str, Tensor] = {}  # sums over the steps of the running epoch
         self.judge = Judge(recipe.protocol == "paper")
-        self._labelled = targets.labelled.to(self.fabric.device)
+        self.labelled_targets = targets.labelled.to(self.fabric.device)
 
     def run(self) -> Network:
         """Train to the end, from wherever `position` stands, and return the network to keep."""
@@ -123,8 +123,8 @@ class Loop:
     def _step(self, rows: StepRows, batch: Batch, rate: float, beta1: float) -> Record:
         report: Record = {"learning_rate": rate, "beta1": beta1}
         labelled = batch.labelled.to(self.fabric.device)
-        mine = self._mine(torch.from_numpy(rows.labelled)), self._mine(torch.from_numpy(rows.unlabelled))
-        targets = self._labelled[mine[0]]
+        mine = self._mine(torch.from_numpy(rows.labelled)).to(self.fabric.device)
+        targets = self.labelled_targets[mine]
         views, pseudo, scores = labelled, None, None
         if batch.weak is not None and batch.strong is not None:
             views = labelled.followed_by(batch.strong.to(self.fabric.device))
@@ -134,7 +134,7 @@ class Loop:
             of_labelled, of_unlabelled = _split(logits, len(targets))
             if scores is not None and pseudo is None:
                 pseudo = self._pseudo_labels(rows, scores, of_unlabelled, report)
-            step = Step(of_labelled, targets, of_unlabelled, pseudo, *mine)
+            step = Step(of_labelled, targets, of_unlabelled, pseudo, mine)
             terms = self.method.loss(step, update)
             if terms:  # an update may have nothing to learn from in the warm-up
                 self._optimise(optimiser, terms, *own_pace(self.method, update, rate, beta1))
@@ -171,7 +171,7 @@ class Loop:
             self._count("pseudo_right", (made & (truth == 1)).sum(0).double())
             self._count("pseudo_made", (made & known).sum(0).double())
             self._count("pseudo_true", (truth == 1).sum(0).double())
-        mask = None if pseudo.mask is None else self._mine(pseudo.mask)
+        mask = None if pseudo.mask is None else self._mine(pseudo.mask).detach()
         return Pseudo(self._mine(pseudo.targets).detach(), mask)
 
     def _begin_stage(self, stage: Stage) -> None:
@@ -294,32 +294,32 @@ class Loop:
 
 
 class SeenByTeacher:
-    """What a method may look at between steps; see fewtags.methods.base.Seen."""
+    """What a method may look at between steps, all on the training device; see fewtags.methods.base.Seen."""
 
     def __init__(self, loop: Loop, epoch: int) -> None:
         self._loop = loop
         self.epoch = epoch
-        self.targets = loop.targets.labelled
+        self.targets = loop.labelled_targets
 
     @cached_property
     def labelled_scores(self) -> Tensor:
         """[N, K] in 0..1."""
-        return self._loop.scores("labelled", "weak")
+        return self._loop.scores("labelled", "weak").to(self.targets.device)
 
     @cached_property
     def unlabelled_scores(self) -> Tensor:
         """[M, K] in 0..1."""
-        return self._loop.scores("unlabelled", "weak")
+        return self._loop.scores("unlabelled", "weak").to(self.targets.device)
 
     @cached_property
     def labelled_vectors(self) -> Tensor:
         """[N, width]."""
-        return self._loop.vectors("labelled")
+        return self._loop.vectors("labelled").to(self.targets.device)
 
     @cached_property
     def unlabelled_vectors(self) -> Tensor:
         """[M, width]."""
-        return self._loop.vectors("unlabelled")
+        return self._loop.vectors("unlabelled").to(self.targets.device)
 
 
 def make_optimisers(network: Network, method: Method, weight_decay: float) -> dict[str, torch.optim.AdamW]:
