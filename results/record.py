@@ -13,8 +13,9 @@ from pathlib import Path
 from fewtags.training.run import RunFolder
 
 FIGURES = ("map", "map_paper", "cf1", "of1", "cf1_nanmean")
+PSEUDO = ("pseudo_cf1", "pseudo_cp", "pseudo_cr", "pseudo_positives")  # of the last epoch
 COLUMNS = [
-    "data", "labelled", "seed", "method", "settings", *FIGURES, "pseudo_cf1", "seconds", "peak_memory_mb",
+    "data", "labelled", "seed", "method", "settings", *FIGURES, *PSEUDO, "seconds", "peak_memory_mb",
     "cores", "fewtags", "commit", "command",
 ]  # fmt: skip
 
@@ -26,7 +27,7 @@ def row(run: Path, commit: str) -> dict[str, object]:
     result = json.loads((run / "result.json").read_text(encoding="utf-8"))
     default = type(config.build_method())()
     changed = [f"{k}={v}" for k, v in config.method_settings.items() if v != getattr(default, k)]
-    pseudo = [record["pseudo_cf1"] for record in folder.records() if "pseudo_cf1" in record]
+    pseudo = ([record for record in folder.records() if "pseudo_cf1" in record] or [{}])[-1]
     words = ["fewtags train", config.data, f"--method {config.method}", f"--seed {config.recipe.seed}"]
     words += [f"--labelled {config.labelled}"] * (config.labelled is not None)
     words += [f"--size {config.recipe.size}"] * (config.recipe.size != 224)
@@ -38,7 +39,8 @@ def row(run: Path, commit: str) -> dict[str, object]:
         "method": config.method,
         "settings": " ".join(changed),
         **{name: round(100 * result[name], 2) for name in FIGURES},
-        "pseudo_cf1": round(100 * pseudo[-1], 2) if pseudo else "",
+        **{name: round(100 * pseudo[name], 1) if pseudo else "" for name in PSEUDO[:3]},
+        PSEUDO[3]: int(pseudo[PSEUDO[3]]) if pseudo else "",
         "seconds": result["seconds"],
         "peak_memory_mb": result["peak_memory_mb"],
         "cores": os.cpu_count(),
@@ -52,7 +54,7 @@ def row(run: Path, commit: str) -> dict[str, object]:
 
 def markdown(rows: list[dict[str, object]]) -> str:
     """The figures as a table to read."""
-    shown = ("method", "settings", "seed", "map", "cf1", "of1", "pseudo_cf1", "seconds")
+    shown = ("method", "settings", "seed", "map", "cf1", "of1", *PSEUDO, "seconds")
     lines = ["| " + " | ".join(shown) + " |", "|" + "---|" * len(shown)]
     lines += ["| " + " | ".join(str(each[name]) for name in shown) + " |" for each in rows]
     return "\n".join(lines) + "\n"
