@@ -17,7 +17,7 @@ from fewtags.api import OPTIONS_ONLY
 from fewtags.cli import run, spread_lists
 from fewtags.data.scenes import draw
 from fewtags.errors import Fault
-from fewtags.methods import find_method
+from fewtags.methods import find_method, method_names
 from fewtags.progress import Progress, duration
 from fewtags.training.recipe import Recipe
 
@@ -172,8 +172,12 @@ def test_evaluate_compares_with_the_labels_of_another_folder_and_leaves_out_bad_
 def test_methods_lists_every_method_in_a_line(capsys):
     assert run(["methods"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["asl", "bce", "d2l"]
-    assert all(5 < len(line.split()) < 30 for line in lines)
+    assert [line.split()[0] for line in lines] == ["name", *method_names()]
+    assert all(5 < len(line.split()) < 40 for line in lines)
+    (d2l,) = (line for line in lines if line.startswith("d2l"))
+    assert "Xiao et al., ECCV" in d2l
+    assert "2024" in d2l
+    assert "4 patches" in d2l
 
 
 def test_a_method_is_shown_with_every_setting_its_default_and_its_reason(capsys):

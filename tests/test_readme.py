@@ -69,7 +69,7 @@ def test_the_commands_and_the_python_of_the_readme_work_as_they_stand(home, monk
         exec(compile(block, "README.md", "exec"), {})
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith("photos/beach.jpg [")
-    assert printed[-1] == "[0.6 0.7]"
+    assert printed[-1] == "[0.4 0.2]"
 
 
 def test_the_table_of_the_readme_names_the_verbs_there_are(capsys):

@@ -137,7 +137,8 @@ def _print_methods(found: dict[str, Any]) -> None:
             str(len(plain.head_names)) if method.build_heads is Method.build_heads else "its own",
             (method.__doc__ or "").split("\n")[0],
         )
-    Console().print(table)
+    # on paper or in a pipe a method keeps its line
+    Console(width=None if sys.stdout.isatty() else 170).print(table)
 
 
 def _percent(value: float | None) -> str:
