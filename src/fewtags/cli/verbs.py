@@ -138,7 +138,7 @@ def _print_methods(found: dict[str, Any]) -> None:
             (method.__doc__ or "").split("\n")[0],
         )
     # on paper or in a pipe a method keeps its line
-    Console(width=None if sys.stdout.isatty() else 170).print(table)
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
 
 
 def _percent(value: float | None) -> str:

@@ -11,7 +11,7 @@ from fewtags.methods.base import Method, Pseudo, UnlabelledBatch
 
 
 class IAT(Method):
-    """Instance-aware thresholding: present from the threshold upwards, absent below, every cell counts."""
+    """Instance-aware thresholding: present from one threshold upwards, absent below."""
 
     paper: ClassVar[str] = "Xie et al., NeurIPS"
     year: ClassVar[int] = 2023

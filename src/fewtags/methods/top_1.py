@@ -8,7 +8,7 @@ from fewtags.methods.top_k import TopK
 
 
 class Top1(TopK):
-    """Top-k with one tag an image: hardly ever wrong, and blind to everything else in the picture."""
+    """Top-k with one tag an image: seldom wrong, and blind to the rest of the picture."""
 
     paper: ClassVar[str] = "Xie et al., NeurIPS"
     year: ClassVar[int] = 2023
