@@ -18,7 +18,7 @@ from fewtags.data.scenes import draw
 from fewtags.features.engine import BATCH, OnnxEngine, TorchEngine
 from fewtags.methods import make_method
 from fewtags.models import Adapter, Heads, Network, build_backbone
-from fewtags.tagging import ModelInfo, Tagger, save_model
+from fewtags.tagging import Model, ModelInfo, Tagger, save_model
 
 SIZE, PATCHES, CHUNK = 224, 2, 50
 
@@ -35,11 +35,15 @@ def make_model(folder: Path) -> None:
     info = ModelInfo(
         fewtags="benchmark",
         method="asl",
+        method_settings={},
         tags=[f"tag{number}" for number in range(20)],
         thresholds=[0.5] * 20,
         backbone="efficientnet_lite0",
-        input_shift=backbone.shift.flatten().tolist(),
-        input_scale=backbone.scale.flatten().tolist(),
+        input_shift=[backbone.shift.flatten().tolist()],
+        input_scale=[backbone.scale.flatten().tolist()],
+        features="crops",
+        blocks="both",
+        components=None,
         size=SIZE,
         patches=PATCHES,
         patch_source="resized",
@@ -48,8 +52,11 @@ def make_model(folder: Path) -> None:
         alpha=1.0,
         heads=names,
         adapter=512,
+        frozen=True,
+        learned_from=0,
     )
-    save_model(folder, info, backbone, Network(Adapter(backbone.width, 512), Heads(backbone.width, 20, names)))
+    top = Network(Adapter(backbone.width, 512), Heads(backbone.width, 20, names))
+    save_model(folder, Model(info, [backbone], top, None))
 
 
 def bare_forward(engine: OnnxEngine, pictures: np.ndarray) -> None:

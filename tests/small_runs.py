@@ -4,6 +4,8 @@ import csv
 import json
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +17,10 @@ import fewtags.cli
 from fewtags.methods.d2l import D2L
 from fewtags.models import Heads, Network
 from fewtags.models.norm import join_batch_norms
-from fewtags.training.build import make_fabric
+from fewtags.training.build import make_fabric, processes
 from fewtags.training.loop import Loop, Targets
 from fewtags.training.recipe import Recipe
+from fewtags.training.run import Watch
 from fewtags.training.source import KIND_CODES, PART_CODES, Batch, Views
 from fewtags.views import generator
 
@@ -25,9 +28,9 @@ from fewtags.views import generator
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
 
-HEADS = ("--tune", "heads", "--size", "64", "--warmup", "2", "--epochs", "2")
+HEADS = ("--method", "d2l", "--tune", "heads", "--size", "64", "--warmup", "2", "--epochs", "2")
 HEADS += ("--set", "warmup_batch=3", "labelled_batch=2", "unlabelled_batch=5", "adapter=16")
-ALL = ("--tune", "all", "--size", "32", "--warmup", "1", "--epochs", "2", "--workers", "0")
+ALL = ("--method", "d2l", "--tune", "all", "--size", "32", "--warmup", "1", "--epochs", "2", "--workers", "0")
 ALL += ("--set", "warmup_batch=8", "labelled_batch=2", "unlabelled_batch=6", "patches=1")
 TAGS = ("red", "green", "striped")
 
@@ -156,6 +159,26 @@ def model(run: Path) -> bytes:
 
 def records(run: Path) -> list[dict]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+@contextmanager
+def stopped_after(steps: int) -> Iterator[list[dict[str, float]]]:
+    """A signal to the last process after so many steps of the main stage (0: never); gives the losses of each step."""
+    rank, count = processes()
+    step, losses = Watch.step, []
+
+    def step_and_ask(self, report):
+        step(self, report)
+        if report["stage"] == "main":
+            losses.append({name: value.item() for name, value in report["losses"].items()})
+            if len(losses) == steps and rank == count - 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    Watch.step = step_and_ask
+    try:
+        yield losses
+    finally:
+        Watch.step = step
 
 
 class Stopped(Exception):

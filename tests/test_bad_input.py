@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 import fewtags
 from fewtags.cli import run
 
-QUICK = ["--size", "64", "--warmup", "2", "--epochs", "2"]
+QUICK = ["--method", "d2l", "--size", "64", "--warmup", "2", "--epochs", "2"]
 LABELS = "image,tags\na.png,sea|dog\nb.png,sea\n"
 
 
@@ -179,6 +179,11 @@ def setting_of_the_wrong_type(desk: Desk) -> list[str]:
 @case("adapter='0'", "greater than or equal to 1")
 def setting_out_of_range(desk: Desk) -> list[str]:
     return train("scenes:32", "--set", "adapter=0")
+
+
+@case("precision='64-true'", "only --tune all knows it")
+def train_stored_features_in_doubles(desk: Desk) -> list[str]:
+    return train("scenes:32", "--set", "precision=64-true")
 
 
 @case("--set seed=2", "--seed 2")
@@ -478,19 +483,10 @@ def show_a_method_that_is_not_there(desk: Desk) -> list[str]:
     return ["methods", "als"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    """On matrices this small, threads only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("trained") / "run"
-    return fewtags.train("scenes:40", out=folder, size=64, warmup=2, epochs=2).path
+    return fewtags.train("scenes:40", out=folder, method="d2l", size=64, warmup=2, epochs=2).path
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 import fewtags
 from fewtags.api import OPTIONS_ONLY
@@ -21,17 +20,8 @@ from fewtags.methods import find_method, method_names
 from fewtags.progress import Progress, duration
 from fewtags.training.recipe import Recipe
 
-QUICK = ["--size", "64", "--warmup", "2", "--epochs", "2"]
+QUICK = ["--method", "d2l", "--size", "64", "--warmup", "2", "--epochs", "2"]
 TRAIN = ["train", "scenes:40", "--labelled", "0.3", *QUICK]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    """On matrices this small, threads only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +42,12 @@ def home(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def scenes_run(home) -> Path:
-    return fewtags.train("scenes:40", labelled=0.3, size=64, warmup=2, epochs=2, out=home / "scenes").path
+    return fewtags.train("scenes:40", labelled=0.3, method="d2l", size=64, warmup=2, epochs=2, out=home / "scenes").path
 
 
 @pytest.fixture(scope="module")
 def photos_run(home) -> Path:
-    return fewtags.train(home / "photos", size=64, warmup=2, epochs=2, out=home / "own run").path
+    return fewtags.train(home / "photos", method="d2l", size=64, warmup=2, epochs=2, out=home / "own run").path
 
 
 def test_train_prints_the_table_where_the_tags_are_and_what_to_type_next(home, monkeypatch, capsys):

@@ -187,10 +187,11 @@ def preparation(rank=0, processes=1, **recipe):
         barrier=lambda: None,
     )
     return Preparation(
-        backbone=TinyBackbone(),
+        backbones=[TinyBackbone()],
         recipe=Recipe(size=16, **recipe),
         patches=1,
         uses_unlabelled=True,
+        draws_views=True,
         workers=0,
         fabric=here,
         stop=StopRequest(),
@@ -206,7 +207,7 @@ def plain_of(prepared, part):
     from fewtags.training.source import Epoch
 
     size = len(prepared.catalogue.rows(preparing.ROLES[part]))
-    (views,) = prepared.source.sweep(part, np.arange(size), "plain", Epoch(1, 0, 0, "weak", True))
+    (views,) = prepared.supply.source.sweep(part, np.arange(size), "plain", Epoch(1, 0, 0, "weak", True))
     return views.whole
 
 
@@ -257,11 +258,11 @@ def test_what_one_process_has_computed_already_stays_its_own_part(tmp_path, engi
     how = [preparation(rank, 2) for rank in (0, 1)]
     keys = preparing.fingerprints(catalogue, {})
     for one in how:  # one after the other, as if the second had slept
-        forward = FrozenForward(one.backbone, one.recipe.view_spec(1), one.fabric.device)
-        features = preparing.Features(preparing.store_for(forward, "plain", 1), forward, "plain", 1)
+        forward = FrozenForward(one.backbones[0], one.recipe.view_spec(1), one.fabric.device)
+        features = preparing.crops_of(forward, "plain", 1)
         preparing.fill(features, catalogue, keys, np.arange(12), {}, one)
     assert engine.pictures == 12
-    assert preparing.store_for(forward, "plain", 1).rows(keys).min() >= 0
+    assert preparing.crops_of(forward, "plain", 1).stores[0].rows(keys).min() >= 0
 
 
 def test_features_that_another_machine_kept_elsewhere_are_missed_aloud(tmp_path, engine, own_cache, monkeypatch):

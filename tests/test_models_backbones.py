@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fewtags.errors import UserError
 from fewtags.models.backbone import Backbone, backbone_names, build_backbone
+from fewtags.models.external import TimmBackbone
 from fewtags.models.weights import digest, load_weights
 
 
@@ -339,7 +340,7 @@ def test_a_hugging_face_resnet_is_scaled_by_its_own_processor(tmp_path: Path) ->
         torch.testing.assert_close(backbone(x), expected.mean((2, 3)), atol=1e-5, rtol=1e-5)
 
 
-def test_a_hugging_face_vit_gives_its_class_token_at_any_size_and_no_map(tmp_path: Path) -> None:
+def test_a_hugging_face_vit_gives_its_class_token_at_any_size(tmp_path: Path) -> None:
     model = saved_hf(tmp_path, "vit")
     backbone = build_backbone(f"hf:{tmp_path}", scaling="unit").eval()
     assert (backbone.width, backbone.size) == (16, 32)
@@ -347,10 +348,97 @@ def test_a_hugging_face_vit_gives_its_class_token_at_any_size_and_no_map(tmp_pat
     with torch.no_grad():
         torch.testing.assert_close(backbone(x), model(x / 255).last_hidden_state[:, 0], atol=1e-5, rtol=1e-5)
         assert backbone(pictures(2, 48)).shape == (2, 16)
-    with pytest.raises(UserError, match="no map"):
-        backbone.maps(x)
     backbone(x).square().sum().backward()
     assert all(p.grad is not None for p in backbone.parameters())
+
+
+TRANSFORMERS = {  # kind: tokens before those of the picture, and settings beside the usual ones
+    "ViT": (1, {}),
+    "DeiT": (2, {}),
+    "Dinov2WithRegisters": (4, {"num_register_tokens": 3}),
+    "SiglipVision": (0, {}),
+    "CLIPVision": (1, {}),
+}
+
+
+def tiny_transformer(folder: Path, kind: str, **settings: object) -> nn.Module:
+    transformers = pytest.importorskip("transformers")
+    usual = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "image_size": 32,
+        "patch_size": 8,
+    }
+    config = getattr(transformers, f"{kind}Config")(**{**usual, **settings})
+    model = getattr(transformers, f"{kind}Model")(config)
+    model.save_pretrained(folder)
+    return model.eval()
+
+
+@pytest.mark.parametrize("kind", TRANSFORMERS)
+def test_the_picture_tokens_of_a_vision_transformer_are_its_map(tmp_path: Path, kind: str) -> None:
+    leading, settings = TRANSFORMERS[kind]
+    model = tiny_transformer(tmp_path, kind, **settings)
+    backbone = build_backbone(f"hf:{tmp_path}", scaling="unit").eval()
+    x = pictures(2, 32)
+    with torch.no_grad():
+        tokens = model(x / 255).last_hidden_state
+        found = backbone.maps(x)
+    assert found.shape == (2, backbone.width, 4, 4)
+    for row in range(4):
+        for column in range(4):
+            torch.testing.assert_close(found[:, :, row, column], tokens[:, leading + 4 * row + column])
+    assert backbone.gives_maps(32)
+
+
+def test_a_vision_transformer_gives_maps_of_the_sizes_it_reads(tmp_path: Path) -> None:
+    tiny_transformer(tmp_path / "any", "ViT")
+    backbone = build_backbone(f"hf:{tmp_path / 'any'}").train()
+    backbone.model.layernorm.eval()
+    assert backbone.gives_maps(48)
+    assert backbone.maps(pictures(1, 48)).shape == (1, 16, 6, 6)
+    assert backbone.training, "asking must not end training"
+    assert not backbone.model.layernorm.training, "nor begin it"
+    assert backbone.maps(pictures(1, 32)).requires_grad
+    oblong = pictures(1, 64)[:, :, :16]  # 2 × 8 patches: as many as in a square of 4 × 4
+    with pytest.raises(UserError, match="no map"):
+        backbone.maps(oblong)
+    backbone.width = 7
+    assert not backbone.gives_maps(32), "vectors of another width than the map's"
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("Yolos", {"image_size": [32, 32], "num_detection_tokens": 20}),  # which come last
+        (
+            "Swin",
+            {"embed_dim": 8, "depths": [1, 1], "num_attention_heads": [1, 2], "num_hidden_layers": 2, "window_size": 2},
+        ),
+    ],
+)
+def test_tokens_that_are_no_grid_of_patches_give_no_map(tmp_path: Path, kind: str, settings: dict[str, object]) -> None:
+    tiny_transformer(tmp_path, kind, **settings)
+    backbone = build_backbone(f"hf:{tmp_path}").eval()
+    assert backbone(pictures(1, 32)).shape == (1, 16)
+    assert not backbone.gives_maps(32)
+    with pytest.raises(UserError, match="no map"):
+        backbone.maps(pictures(1, 32))
+
+
+def test_asking_for_maps_changes_no_weights(tmp_path: Path) -> None:
+    saved_hf(tmp_path, "resnet")
+    backbone = build_backbone(f"hf:{tmp_path}").train()
+    before = digest(backbone)
+    assert backbone.gives_maps(32)
+    assert digest(backbone) == before, "its norms have followed the black picture"
+
+
+def test_networks_of_ours_give_maps_without_a_trial(monkeypatch: pytest.MonkeyPatch, lite0: Backbone) -> None:
+    monkeypatch.setattr(lite0, "_features", None)
+    assert lite0.gives_maps(224)
 
 
 def test_a_hugging_face_model_can_start_at_random(tmp_path: Path) -> None:
@@ -423,6 +511,37 @@ def test_a_timm_model_is_scaled_measured_and_loaded(tmp_path: Path, monkeypatch:
     torch.testing.assert_close(backbone(x), model(scaled))
     with pytest.raises(UserError, match="did you mean 'known'"):
         build_backbone("timm:knwon")
+
+
+class TimmTransformer(TimmLike):
+    """As a vision transformer of timm: two leading tokens, one size."""
+
+    num_prefix_tokens = 2
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        assert x.shape[-2:] in ((32, 32), (16, 64)), "wrong size"
+        tokens = self.conv(x).flatten(2).transpose(1, 2)
+        return torch.cat([tokens[:, :1] - 1, tokens[:, :1] + 1, tokens], dim=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.forward_features(x)[:, 0]
+
+
+def test_the_picture_tokens_of_a_timm_transformer_are_its_map() -> None:
+    model = TimmTransformer()
+    backbone = TimmBackbone("timm:known", model)
+    backbone.set_scaling((0.0, 0.0, 0.0), (255.0, 255.0, 255.0))
+    x = pictures(2, 32)
+    torch.testing.assert_close(backbone.maps(x), model.conv(x / 255))
+    assert backbone.gives_maps(32)
+    assert not backbone.gives_maps(48), "a size that the model does not read"
+    with pytest.raises(UserError, match="no map"):
+        backbone.maps(pictures(1, 64)[:, :, :16])  # 2 × 8 patches: as many as in a square of 4 × 4
+    model.num_prefix_tokens = 1
+    with pytest.raises(UserError, match="no map"):
+        backbone.maps(x)
+    model.num_prefix_tokens, backbone.width = 2, 7
+    assert not backbone.gives_maps(32), "vectors of another width than the map's"
 
 
 def test_exported_lite0_gives_the_same_numbers_for_any_batch(tmp_path: Path, lite0: Backbone) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 import fewtags
@@ -24,20 +23,11 @@ from fewtags.tagging.sheet import COLUMNS, GAP, MISSED, RIGHT, SIDE, WRONG, Entr
 NAMES = ["plain.png", "with, comma.png", "Füße ☂.png", 'a "quoted" name.png', "sub/deeper/zebra.JPG", "two\nlines.png"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    """On matrices this small, threads only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
     """A run whose model gives tags: 44 labelled scenes and enough epochs to tell some apart."""
     folder = tmp_path_factory.mktemp("trained") / "run"
-    return fewtags.train("scenes:60", labelled=0.5, size=64, warmup=20, epochs=2, out=folder).path
+    return fewtags.train("scenes:60", labelled=0.5, method="d2l", size=64, warmup=20, epochs=2, out=folder).path
 
 
 @pytest.fixture

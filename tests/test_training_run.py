@@ -140,7 +140,7 @@ def test_with_tune_all_the_backbone_learns_and_with_heads_it_rests(run, run_all)
     start = build_backbone("efficientnet_lite0").state_dict()
     for found, learns in ((run, False), (run_all, True)):
         tensors = load_file(found / "model" / "model.safetensors")
-        moved = [name for name, value in start.items() if not torch.equal(tensors[f"backbone.{name}"], value)]
+        moved = [name for name, value in start.items() if not torch.equal(tensors[f"backbone.0.{name}"], value)]
         assert bool(moved) == learns
 
 

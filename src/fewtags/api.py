@@ -18,7 +18,8 @@ from fewtags.data import Catalogue, Role, hide, read, split_spec
 from fewtags.errors import Fault, UserError
 from fewtags.evaluation import per_tag, summarise
 from fewtags.files import write_json
-from fewtags.models import build_backbone
+from fewtags.models import Backbone, build_backbone
+from fewtags.models.backbone import backbone_list
 from fewtags.models.weights import digest
 from fewtags.progress import say
 from fewtags.tagging import Tagger
@@ -26,13 +27,16 @@ from fewtags.tagging.results import write_results
 from fewtags.thresholds import metric_adaptive
 from fewtags.training.build import build_network, make_fabric, processes
 from fewtags.training.checkpoint import load_checkpoint
-from fewtags.training.config import Config, resolve
+from fewtags.training.config import Config, choose, resolve
+from fewtags.training.evidence import Choice
 from fewtags.training.judge import Record
 from fewtags.training.loop import Loop
 from fewtags.training.prepare import Preparation, prepare
+from fewtags.training.recipe import Recipe
 from fewtags.training.run import RunFolder, StopRequest, Watch
 
 OPTIONS_ONLY = ("seed", "tune", "protocol")  # what split and defaults follow: options, never `--set`
+KIND_WORDS = {"both": "both kinds", "evidence": "evidence of windows", "pooled": "pooled vectors"}
 SHOWN_BAD = 5  # images that cannot be used, on the screen
 SCENES_LABELLED = 0.1  # what stays labelled of the drawn scenes unless told otherwise
 
@@ -55,9 +59,9 @@ def train(
     *,
     out: str | Path | None = None,
     labels: str | Path | None = None,
-    method: str = "d2l",
-    backbone: str = "efficientnet_lite0",
-    features: str = "crops",
+    method: str = "auto",
+    backbone: str | None = None,
+    features: str | None = None,
     tune: str | None = None,
     labelled: float | None = None,
     seed: int = 1,
@@ -84,26 +88,33 @@ def train(
     catalogue = _read(str(data), labels, labelled, seed, split)
     on_gpu = torch.cuda.is_available()
     tune = tune or ("all" if on_gpu or protocol == "paper" else "heads")
+    labelled_count, unlabelled_count = (len(catalogue.rows(role)) for role in (Role.LABELLED, Role.UNLABELLED))
+    plan = choose(method, tune, features, backbone, unlabelled_count > 0)
+    method, backbone = plan.method, plan.backbone
     built_method, recipe = resolve(
         method,
         tune,
         protocol,
-        labelled_share=len(catalogue.rows(Role.LABELLED)) / max(1, int((catalogue.roles != Role.TEST).sum())),
+        labelled_share=labelled_count / max(1, labelled_count + unlabelled_count),
         small_batches=split_spec(str(data))[0] == "voc",
         given={
             "seed": seed,
             "epochs": epochs,
             "warmup": warmup,
-            "size": size,
+            "size": size or plan.size,
+            "features": plan.features,
+            "blocks": plan.blocks,
             "precision": "bf16-mixed" if on_gpu and tune == "all" and torch.cuda.is_bf16_supported() else None,
         },
         settings={key: str(value) for key, value in (settings or {}).items()},
-        labelled_count=len(catalogue.rows(Role.LABELLED)),
+        labelled_count=labelled_count,
+        unlabelled_count=unlabelled_count,
     )
     if recipe.warmup + recipe.epochs == 0:
         raise UserError("--warmup 0 --epochs 0: nothing would be learned; give one of them more")
     _check_usable(catalogue, built_method.uses_unlabelled, data, method)
-    body = build_backbone(backbone, _file(weights), scaling=recipe.scaling)
+    backbones = [build_backbone(one, _file(weights), scaling=recipe.scaling) for one in backbone_list(backbone)]
+    _check_backbones(backbones, recipe, weights)
     config = Config(
         fewtags=fewtags.__version__,
         data=str(data),
@@ -114,7 +125,7 @@ def train(
         method_settings=built_method.model_dump(),
         backbone=backbone,
         weights=None if weights is None else str(weights),
-        weights_digest=digest(body),
+        weights_digest=" ".join(digest(one) for one in backbones),
         recipe=recipe,
         tags=list(catalogue.tags),
         data_digest=catalogue.digest(),
@@ -135,10 +146,11 @@ def train(
         fabric = make_fabric(recipe)
         spare = 0 if (os.cpu_count() or 1) <= 2 else min(8, (os.cpu_count() or 1) // 2)
         how = Preparation(
-            backbone=body,
+            backbones=backbones,
             recipe=recipe,
             patches=built_method.patches,
             uses_unlabelled=built_method.uses_unlabelled,
+            draws_views=built_method.draws_views,
             workers=spare if workers is None else workers,
             fabric=fabric,
             stop=stop,
@@ -155,10 +167,11 @@ def train(
             _report_bad(prepared.bad, folder)
             folder.write_split(prepared.catalogue)
             _say_what_is_learned(prepared.catalogue, config)
-        network = build_network(body, built_method, recipe, len(catalogue.tags), fabric)
+            _say_choice(prepared.supply.choice, recipe)
+        network = build_network(backbones[0], prepared.supply, built_method, recipe, len(catalogue.tags), fabric)
         belongs_to = f"{config.digest()} {prepared.content}"
         watch = Watch(folder, belongs_to, stop, fabric.is_global_zero)
-        loop = Loop(network, prepared.source, built_method, recipe, prepared.targets, fabric, watch)
+        loop = Loop(network, prepared.supply.source, built_method, recipe, prepared.targets, fabric, watch)
         if resume and folder.checkpoint_file.exists():
             load_checkpoint(loop, folder.checkpoint_file, belongs_to)
         if fabric.is_global_zero:
@@ -174,9 +187,12 @@ def train(
         scores: dict[str, NDArray[np.float32]] = {
             part: loop.scores(part, "plain", chosen).numpy() for part in loop.parts
         }
-        thresholds = metric_adaptive(scores["labelled"], prepared.targets.labelled.numpy(), "f1")
+        # scores of models that did not learn from an image's own label, where the method has them
+        held_out = built_method.state.get("held_out")
+        judged = scores["labelled"] if held_out is None else held_out.cpu().numpy()
+        thresholds = metric_adaptive(judged, prepared.targets.labelled.numpy(), "f1")
         if fabric.is_global_zero:
-            result = write_results(folder, config, body, chosen, prepared, scores, thresholds, loop.judge.best)
+            result = write_results(folder, config, backbones, chosen, prepared, scores, thresholds, loop.judge.best)
             result["seconds"] = round(time.monotonic() - began, 1)
             result["peak_memory_mb"] = peak_memory_mb()
             write_json(_result_file(folder), result)
@@ -258,7 +274,7 @@ def _read(data: str, labels: str | Path | None, labelled: float | None, seed: in
 
 def _check_choices(**given: str | None) -> None:
     known = {
-        "features": ("crops",),
+        "features": ("crops", "evidence"),
         "tune": ("heads", "all"),
         "protocol": ("ours", "paper"),
         "split": ("paper", "balanced"),
@@ -292,6 +308,26 @@ def _check_usable(
             f"{data}: every image is labelled{because}, and {method} learns from unlabelled ones too: hide some labels "
             "with --labelled 0.05, or learn from labels alone with --method asl"
         )
+
+
+def _check_backbones(backbones: Sequence[Backbone], recipe: Recipe, weights: str | Path | None) -> None:
+    several = "+".join(one.name for one in backbones)
+    if len(backbones) > 1 and (recipe.tune == "all" or recipe.features == "crops"):
+        raise UserError(f"--backbone {several}: several backbones stand side by side with --features evidence only")
+    if recipe.tune == "all" and not any(True for _ in backbones[0].parameters()):
+        raise UserError(f"--tune all: {several} cannot learn; give --tune heads, or another backbone")
+    if len(backbones) > 1 and weights is not None:
+        raise UserError(f"--weights {weights}: one file cannot fill {several}; choose one backbone")
+
+
+def _say_choice(choice: Choice | None, recipe: Recipe) -> None:
+    if choice is None or recipe.blocks != "choose":
+        return
+    if not choice.tried:
+        say("too few labelled images to choose features by: pooled vectors and evidence of windows are both taken")
+        return
+    figures = ", ".join(f"{KIND_WORDS[kind]} {100 * value:.1f}" for kind, value in choice.tried.items())
+    say(f"features: {KIND_WORDS[choice.blocks]}, by five-fold mAP on the labelled images ({figures})")
 
 
 def _say_what_is_learned(catalogue: Catalogue, config: Config) -> None:

@@ -42,6 +42,7 @@ class Features(str, Enum):
     """What a frozen backbone gives."""
 
     crops = "crops"
+    evidence = "evidence"
 
 
 Data = Annotated[
@@ -91,11 +92,15 @@ def train(
     data: Data,
     out: Annotated[Path | None, typer.Option(metavar="RUN", help="A new folder for the run; else below runs/.")] = None,
     labels: Labels = None,
-    method: Annotated[str, typer.Option(help="`fewtags methods` lists them; or an importable module.")] = "d2l",
-    backbone: Annotated[str, typer.Option(help="efficientnet_lite0…4, resnet18…101, hf:NAME, timm:NAME.")] = (
-        "efficientnet_lite0"
-    ),
-    features: Annotated[Features, typer.Option(help="What a frozen backbone gives.")] = Features.crops,
+    method: Annotated[str, typer.Option(help="`fewtags methods` lists them; or an importable module.")] = "auto",
+    backbone: Annotated[
+        str | None,
+        typer.Option(help="efficientnet_lite0…4, resnet18…101, hf:NAME, timm:NAME, onnx:FILE; several as A+B."),
+    ] = None,
+    features: Annotated[
+        Features | None,
+        typer.Option(help="What a frozen backbone gives: pooled crops, or evidence from windows (default of auto)."),
+    ] = None,
     tune: Annotated[
         Tune | None,
         typer.Option(help="What learns: heads on frozen features (default on a CPU), or all (on a GPU)."),
@@ -132,7 +137,7 @@ def train(
         labels=labels,
         method=method,
         backbone=backbone,
-        features=features.value,
+        features=features.value if features else None,
         tune=tune.value if tune else None,
         labelled=labelled,
         seed=seed,

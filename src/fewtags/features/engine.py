@@ -14,15 +14,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fewtags.features.evidence import Evidence
 from fewtags.files import cache_folder, written_whole
 from fewtags.models.backbone import Backbone
+from fewtags.models.onnx_file import OnnxFileBackbone
 from fewtags.models.weights import digest
 
 BATCH = 4  # pictures in one forward; many more fall out of the cores' caches
 
 
+Reader = Backbone | Evidence  # what turns pictures [B, 3, H, W] into features
+
+
 class Engine(Protocol):
-    """uint8 pictures [B, H, W, 3] -> pooled features [B, width]."""
+    """uint8 pictures [B, H, W, 3] -> features [B, width], or [B, parts, width] of Evidence."""
 
     in_threads: bool  # may be called from several threads, each with a core of its own
 
@@ -31,12 +36,15 @@ class Engine(Protocol):
         ...
 
 
-def make_engine(backbone: Backbone, device: torch.device) -> Engine:
+def make_engine(reader: Reader, device: torch.device) -> Engine:
     """The fastest engine that is installed."""
     packages = ("onnx", "onnxscript", "onnxruntime")
+    backbone = reader.backbone if isinstance(reader, Evidence) else reader
+    if isinstance(backbone, OnnxFileBackbone):
+        return OnnxFileEngine(reader)
     if device.type == "cpu" and all(importlib.util.find_spec(name) for name in packages):
-        return OnnxEngine(backbone)
-    return TorchEngine(backbone, device)
+        return OnnxEngine(reader)
+    return TorchEngine(reader, device)
 
 
 class TorchEngine:
@@ -44,10 +52,10 @@ class TorchEngine:
 
     in_threads = False
 
-    def __init__(self, backbone: Backbone, device: torch.device) -> None:
+    def __init__(self, reader: Reader, device: torch.device) -> None:
         self._device = device
-        folded = backbone.folded()
-        self._backbone = folded.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        folded = reader.folded()
+        self._reader = folded.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     @torch.inference_mode()
     def __call__(self, pictures: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -56,8 +64,17 @@ class TorchEngine:
         found = []
         for start in range(0, len(pictures), size):
             batch = torch.from_numpy(pictures[start : start + size]).to(self._device)
-            found.append(self._backbone(batch.permute(0, 3, 1, 2)).float().cpu())
+            found.append(self._reader(batch.permute(0, 3, 1, 2)).float().cpu())
         return torch.cat(found).numpy()
+
+
+class OnnxFileEngine(TorchEngine):
+    """An encoder that comes as an ONNX file and runs by itself: torch only does what is left around it."""
+
+    in_threads = True
+
+    def __init__(self, reader: Reader) -> None:
+        super().__init__(reader, torch.device("cpu"))
 
 
 class OnnxEngine:
@@ -65,8 +82,8 @@ class OnnxEngine:
 
     in_threads = True
 
-    def __init__(self, backbone: Backbone) -> None:
-        self._backbone = backbone
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
         self._sessions: dict[int, Any] = {}
         self._lock = threading.Lock()
 
@@ -75,20 +92,20 @@ class OnnxEngine:
         with self._lock:
             size = pictures.shape[1]
             if size not in self._sessions:
-                self._sessions[size] = _session(exported(self._backbone, size))
+                self._sessions[size] = _session(exported(self._reader, size))
             session = self._sessions[size]
         batches = [pictures[start : start + BATCH] for start in range(0, len(pictures), BATCH)]
         return np.concatenate([session.run(None, {"pictures": batch})[0] for batch in batches])
 
 
-def exported(backbone: Backbone, size: int) -> Path:
-    """The ONNX file of a backbone for pictures of this size, made once."""
-    content = hashlib.sha256(f"{digest(backbone)} {scaling_of(backbone)}".encode()).hexdigest()[:16]
-    name = re.sub(r"[^\w.-]+", "-", backbone.name)
+def exported(reader: Reader, size: int) -> Path:
+    """The ONNX file of a backbone (or of the evidence it gives) for pictures of this size, made once."""
+    content = hashlib.sha256(f"{digest(reader)} {reader.extra_repr()}".encode()).hexdigest()[:16]
+    name = re.sub(r"[^\w.-]+", "-", reader.name)
     file = cache_folder() / "engines" / f"{name}-{size}-{content}.onnx"
     if not file.exists():
         with written_whole(file) as out:
-            out.write(to_onnx(_FromPictures(backbone).eval(), size))
+            out.write(to_onnx(_FromPictures(reader).eval(), size))
     return file
 
 
@@ -127,10 +144,10 @@ def _session(file: Path) -> Any:
 
 
 class _FromPictures(nn.Module):
-    def __init__(self, backbone: Backbone) -> None:
+    def __init__(self, reader: Reader) -> None:
         super().__init__()
-        self.backbone = backbone
+        self.reader = reader
 
     def forward(self, pictures: Tensor) -> Tensor:
-        features: Tensor = self.backbone(pictures.permute(0, 3, 1, 2))
+        features: Tensor = self.reader(pictures.permute(0, 3, 1, 2))
         return features

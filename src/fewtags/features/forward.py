@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from fewtags.data.catalogue import ImageSource
 from fewtags.errors import BadImage
-from fewtags.features.engine import make_engine, scaling_of
+from fewtags.features.engine import Engine, make_engine, scaling_of
+from fewtags.features.evidence import Evidence, square
 from fewtags.models.backbone import Backbone
 from fewtags.models.weights import digest
 from fewtags.views import ViewSpec, generator, make_views
@@ -91,6 +92,54 @@ class FrozenForward:
             rng = None if kind == "plain" else generator(one.key, draw)
             made.append(make_views(image, kind, self.spec, rng))  # type: ignore[arg-type]
         return made
+
+
+@dataclass(frozen=True)
+class EvidenceForward:
+    """Frozen backbones side by side, each read by windows; a picture is decoded and resized once for all of them."""
+
+    readers: tuple[Evidence, ...]
+    size: int
+    device: torch.device
+    threads: int = 0  # 0: one a core
+
+    def made_from(self, reader: Evidence, kind: str) -> dict[str, object]:
+        """All that the features of an image by one backbone depend on beside its bytes."""
+        return {
+            "backbone": reader.name,
+            "weights": digest(reader.backbone),
+            "scaling": scaling_of(reader.backbone),
+            "size": self.size,
+            "reading": reader.extra_repr() if kind == "windows" else reader.of_whole().extra_repr(),
+            "kind": kind,
+        }
+
+    def features(self, images: ImageSource, wanted: Iterable[Wanted]) -> Iterator[list[NDArray[np.float32]] | BadImage]:
+        """For every image in turn its features [1 + n, width] by every backbone, or why it cannot be used."""
+        engines = [make_engine(reader, self.device) for reader in self.readers]
+        in_threads = all(engine.in_threads for engine in engines)
+
+        def work(group: list[Wanted]) -> list[Any]:
+            made = [self._picture(images, one) for one in group]
+            return _read(engines, made) if in_threads else made
+
+        for made in _in_order(work, _groups(wanted, GROUP), self.threads or os.cpu_count() or 1):
+            yield from (made if in_threads else _read(engines, made))
+
+    def _picture(self, images: ImageSource, one: Wanted) -> Any:
+        try:
+            return square(images.image(one.name), self.size)
+        except BadImage as error:
+            return error
+
+
+def _read(engines: list[Engine], made: list[Any]) -> list[Any]:
+    """Pictures of a few images -> their features by every engine."""
+    good = [picture for picture in made if not isinstance(picture, BadImage)]
+    if not good:
+        return made
+    rows = zip(*(engine(np.stack(good)) for engine in engines), strict=True)
+    return [picture if isinstance(picture, BadImage) else list(next(rows)) for picture in made]
 
 
 def _run(engine: Any, made: list[Any]) -> list[Any]:

@@ -4,6 +4,7 @@ A method is a class with settings (its fields, each with a reason) and a few fun
 scores, logits and targets; it never sees files, devices, logs or the targets of unlabelled images. The loop
 calls, in this order:
 
+    build_body, build_heads         before training; finished_heads(heads, seen) after it
     begin_main(seen)                once, after the warm-up
     begin_epoch(seen)               at the start of every epoch of the main stage
     pseudo_labels(batch)            every step: what to teach on the unlabelled images, and where
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 from fewtags.losses import asymmetric_loss
 from fewtags.models.heads import Heads, Logits, mixed_scores, patch_logits
+from fewtags.models.network import Adapter
 
 
 class Seen(Protocol):
@@ -98,6 +100,7 @@ class Method(BaseModel):
     year: ClassVar[int | None] = None
     uses_unlabelled: ClassVar[bool] = True  # False: one stage on the labelled images, no main stage
     separates_heads: ClassVar[bool] = False  # may be a setting: pseudo-labels train other heads than make them
+    draws_views: ClassVar[bool] = True  # False: on stored features the student reads the plain view, no strong draws
     updates: ClassVar[dict[str, Update]] = {"all": Update()}  # in this order, each with a forward of its own
 
     patches: int = Field(1, ge=1, le=8)
@@ -121,15 +124,32 @@ class Method(BaseModel):
         kept = self._state[name]
         return (kept if rows is None else kept[rows.to(kept.device)]).to(like.device)
 
+    @classmethod
+    def training(cls, labelled: int, unlabelled: int) -> dict[str, object]:
+        """Settings of the training on stored features that the method wants otherwise than the recipe has them."""
+        return {}
+
     @property
     def head_names(self) -> tuple[str, ...]:
         """The heads this method trains."""
         ends = ("make", "use") if self.separates_heads else ("make",)
         return tuple(f"{part}_{end}" for end in ends for part in self._parts)
 
+    def build_body(self, width: int, hidden: int) -> nn.Module:
+        """What stands between stored features and heads: [B, width] -> [B, width]."""
+        return Adapter(width, hidden)
+
     def build_heads(self, width: int, tags: int) -> nn.Module:
         """A module (vectors [B, width], part) -> logits by name."""
         return Heads(width, tags, self.head_names)
+
+    def finished_heads(self, heads: nn.Module, seen: Seen) -> nn.Module:
+        """What is kept for tagging in the place of the heads that were trained."""
+        return heads
+
+    def empty_finished_heads(self, width: int, tags: int, images: int) -> nn.Module:
+        """A module of the shape of the finished heads, for a model that learned from so many images."""
+        return self.build_heads(width, tags)
 
     def begin_main(self, seen: Seen) -> None:
         """Once, between warm-up and main stage."""

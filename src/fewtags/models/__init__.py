@@ -4,11 +4,13 @@ from fewtags.models.backbone import Backbone, backbone_names, build_backbone
 from fewtags.models.ema import Average
 from fewtags.models.heads import Heads, Logits, merge_patches, mixed_scores
 from fewtags.models.network import Adapter, Network
+from fewtags.models.student import Centred
 
 __all__ = [
     "Adapter",
     "Average",
     "Backbone",
+    "Centred",
     "Heads",
     "Logits",
     "Network",

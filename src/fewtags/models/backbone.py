@@ -19,7 +19,7 @@ _NAMES = (
     *(f"efficientnet_lite{number}" for number in range(5)),
     *(f"resnet{depth}" for depth in (18, 34, 50, 101)),
 )
-_EXTERNAL = ("hf:NAME", "timm:NAME")
+_EXTERNAL = ("hf:NAME", "timm:NAME", "onnx:FILE")
 
 
 class Backbone(nn.Module):
@@ -61,6 +61,22 @@ class Backbone(nn.Module):
         """Pictures [B, 3, H, W], 0..255 -> pooled vectors [B, width]."""
         return self.maps(pictures).mean((2, 3))
 
+    @torch.no_grad()
+    def gives_maps(self, size: int) -> bool:
+        """Whether `maps` can read pictures of size × size; found out with one black picture."""
+        if type(self).maps is Backbone.maps:
+            return True  # made of `_features`, which is a map by definition
+        modes = [(module, module.training) for module in self.modules()]
+        self.eval()
+        try:
+            self.maps(torch.zeros(1, 3, size, size, device=self.shift.device))
+        except (UserError, ValueError, AssertionError):  # the latter: how other libraries refuse a size
+            return False
+        finally:
+            for module, training in modes:
+                module.training = training
+        return True
+
     def classify(self, pooled: Tensor) -> Tensor:
         """Vectors [..., width] -> logits [..., C] of the weights' own classifier (1000 for ImageNet)."""
         if self.classifier is None:
@@ -101,8 +117,14 @@ class Backbone(nn.Module):
 
 
 def backbone_names() -> tuple[str, ...]:
-    """The names that `build_backbone` knows; NAME stands for any model of that library."""
+    """The names that `build_backbone` knows; NAME stands for any model of that library, FILE for a path."""
     return _NAMES + _EXTERNAL
+
+
+def backbone_list(names: str) -> list[str]:
+    """The backbones that stand side by side: `a+b` -> ["a", "b"]; the path of an onnx:FILE may hold a plus."""
+    first, plus, rest = names.partition("+")
+    return [names] if not plus or first.startswith("onnx:") else [first, *backbone_list(rest)]
 
 
 def build_backbone(name: str, weights: Path | None = None, pretrained: bool = True, scaling: str = "own") -> Backbone:
@@ -111,7 +133,7 @@ def build_backbone(name: str, weights: Path | None = None, pretrained: bool = Tr
     scaling: "own" feeds the network as its weights were trained, "unit" is x / 255 and nothing else.
     """
     # Imported here because these modules take Backbone from this one.
-    from fewtags.models import efficientnet_lite, external, resnet
+    from fewtags.models import efficientnet_lite, external, onnx_file, resnet
 
     if scaling not in _SCALINGS:
         raise UserError(f"unknown scaling {scaling!r}{nearest(scaling, _SCALINGS)} (known: own, unit)")
@@ -120,6 +142,8 @@ def build_backbone(name: str, weights: Path | None = None, pretrained: bool = Tr
         backbone: Backbone = external.build_hf(model, weights, pretrained)
     elif library == "timm" and colon:
         backbone = external.build_timm(model, weights, pretrained)
+    elif library == "onnx" and colon:
+        backbone = onnx_file.build_onnx(model, weights, pretrained)
     elif name not in _NAMES:
         known = ", ".join(backbone_names())
         raise UserError(f"unknown backbone {name!r}{nearest(name, _NAMES)} (known: {known})")
@@ -137,6 +161,12 @@ def imagenet_scaling(
 ) -> tuple[list[float], list[float]]:
     """Shift and scale for pixels in 0..255 from a mean and deviation given for 0..1."""
     return [255.0 * value for value in mean], [255.0 * value for value in std]
+
+
+def map_of_tokens(tokens: Tensor, leading: int, side: int) -> Tensor:
+    """Tokens [B, leading + side², C], the grid's by rows -> its map [B, C, side, side]."""
+    count, _, width = tokens.shape
+    return tokens[:, leading:].transpose(1, 2).reshape(count, width, side, side)
 
 
 def _fold_norms(module: nn.Module) -> None:

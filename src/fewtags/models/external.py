@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import json
+from math import isqrt
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import torch
 from torch import Tensor
 
 from fewtags.errors import UserError, nearest
-from fewtags.models.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone, imagenet_scaling
+from fewtags.models.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone, imagenet_scaling, map_of_tokens
 from fewtags.models.weights import first_line, load_weights
 
 _SIZE = 224  # pixels, for models that name no size of their own
 _CLASS_TOKENS = ("cls_token", "class_embedding")  # parameters of transformers that pool in one token
+_OTHER_TOKENS = ("distillation_token", "register_tokens")  # what may follow it, before the tokens of the picture
 
 
 class HuggingFaceBackbone(Backbone):
@@ -29,6 +31,9 @@ class HuggingFaceBackbone(Backbone):
             model.pooler = None
         self.model: Any = model
         self.class_token = any(key.endswith(_CLASS_TOKENS) for key, _ in model.named_parameters())
+        self.leading = int(self.class_token) + sum(  # tokens that come before those of the picture
+            value.shape[1] for key, value in model.named_parameters() if key.endswith(_OTHER_TOKENS)
+        )
         self.any_size = "interpolate_pos_encoding" in inspect.signature(model.forward).parameters
         if settings.get("do_normalize", True):
             mean, std = settings.get("image_mean", IMAGENET_MEAN), settings.get("image_std", IMAGENET_STD)
@@ -36,9 +41,11 @@ class HuggingFaceBackbone(Backbone):
         self.width = _measured_width(self)
 
     def maps(self, pictures: Tensor) -> Tensor:
-        """Pictures [B, 3, H, W], 0..255 -> the last map [B, width, h, w]; convolutional models only."""
+        """Pictures [B, 3, H, W], 0..255 -> the last map [B, width, h, w]; not for every model."""
         last: Tensor = self._outputs(pictures).last_hidden_state
-        if last.ndim != 4:
+        if last.ndim == 3 and (side := self._patches_a_side(pictures)) ** 2 + self.leading == last.shape[1]:
+            last = map_of_tokens(last, self.leading, side)
+        if last.ndim != 4 or last.shape[1] != self.width:
             raise _no_map(self.name)
         return last
 
@@ -52,6 +59,13 @@ class HuggingFaceBackbone(Backbone):
         if last.ndim == 4:
             return last.mean((2, 3))
         return last[:, 0] if self.class_token else last.mean(1)
+
+    def _patches_a_side(self, pictures: Tensor) -> int:
+        """How many patches of a vision transformer go into a picture's height; 0 for models without patches."""
+        patch = getattr(self.model.config, "patch_size", None)
+        if isinstance(patch, (list, tuple)) and len(set(patch)) == 1:
+            patch = patch[0]
+        return pictures.shape[2] // patch if isinstance(patch, int) else 0
 
     def _outputs(self, pictures: Tensor) -> Any:
         native = getattr(self.model.config, "image_size", None)
@@ -77,6 +91,11 @@ class TimmBackbone(Backbone):
             return last
         if last.ndim == 4 and last.shape[3] == self.width:  # windowed transformers keep channels last
             return last.permute(0, 3, 1, 2)
+        if last.ndim == 3 and last.shape[2] == self.width and pictures.shape[2] == pictures.shape[3]:
+            leading = getattr(self.model, "num_prefix_tokens", 0)
+            side = isqrt(max(0, last.shape[1] - leading))
+            if side and leading + side**2 == last.shape[1]:
+                return map_of_tokens(last, leading, side)
         raise _no_map(self.name)
 
     def forward(self, pictures: Tensor) -> Tensor:
@@ -87,7 +106,7 @@ class TimmBackbone(Backbone):
 
 def build_hf(name: str, weights: Path | None, pretrained: bool) -> HuggingFaceBackbone:
     """A model of the local Hugging Face cache, or of a folder; nothing is downloaded."""
-    transformers = _library("transformers", "hf")
+    transformers = library("transformers", "hf")
     if weights is not None:
         raise UserError(f"hf:{name} brings its own weights: leave out --weights, or give its folder as hf:FOLDER")
     try:
@@ -108,7 +127,7 @@ def build_hf(name: str, weights: Path | None, pretrained: bool) -> HuggingFaceBa
 
 def build_timm(name: str, weights: Path | None, pretrained: bool) -> TimmBackbone:
     """A timm model with its own weights, those of a file, or random ones."""
-    timm = _library("timm", "timm")
+    timm = library("timm", "timm")
     if not timm.is_model(name.split(".")[0]):
         raise UserError(f"timm knows no model {name!r}{nearest(name, timm.list_models())}")
     try:
@@ -123,7 +142,8 @@ def build_timm(name: str, weights: Path | None, pretrained: bool) -> TimmBackbon
     return TimmBackbone(f"timm:{name}", model)
 
 
-def _library(package: str, extra: str) -> Any:
+def library(package: str, extra: str) -> Any:
+    """A package that an extra brings."""
     try:
         return importlib.import_module(package)
     except (ImportError, RuntimeError) as error:  # a torchvision of another torch raises RuntimeError
@@ -161,4 +181,7 @@ def _measured_width(backbone: Backbone) -> int:
 
 
 def _no_map(name: str) -> UserError:
-    return UserError(f"{name} has no map of its own vectors; choose a convolutional backbone for this")
+    return UserError(
+        f"{name} has no map of its pooled vectors; choose a convolutional backbone for this, or a plain vision "
+        "transformer"
+    )

@@ -1,6 +1,6 @@
 """A saved model in use: load it, tag images with it, lay out a sheet to glance at."""
 
-from fewtags.tagging.model import ModelInfo, load_model, save_model
+from fewtags.tagging.model import Model, ModelInfo, load_model, save_model
 from fewtags.tagging.tagger import Tagger, Tagging
 
-__all__ = ["ModelInfo", "Tagger", "Tagging", "load_model", "save_model"]
+__all__ = ["Model", "ModelInfo", "Tagger", "Tagging", "load_model", "save_model"]

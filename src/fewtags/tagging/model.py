@@ -1,7 +1,7 @@
 """The model folder: model.safetensors and model.json, all that tagging needs; loading it runs no code."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -9,11 +9,14 @@ from safetensors.torch import save
 from torch import nn
 
 from fewtags.errors import UserError
+from fewtags.features.components import Components
+from fewtags.features.evidence import make_readers
 from fewtags.files import write_text, written_whole
 from fewtags.methods import make_method, method_names
-from fewtags.models.backbone import Backbone, build_backbone
+from fewtags.models.backbone import Backbone, backbone_list, build_backbone
 from fewtags.models.heads import Heads
 from fewtags.models.network import Adapter, Network
+from fewtags.models.student import Centred
 from fewtags.models.weights import read_weights
 from fewtags.views import ViewSpec
 
@@ -29,9 +32,13 @@ class ModelInfo(BaseModel):
     thresholds: list[
         Annotated[float, Field(allow_inf_nan=False)] | None
     ]  # a tag is given where its score reaches this; None: never
-    backbone: str
-    input_shift: list[float] = Field(min_length=3, max_length=3)  # the network is fed (pixel - shift) / scale
-    input_scale: list[float] = Field(min_length=3, max_length=3)
+    method_settings: dict[str, Any]
+    backbone: str  # several: one after the other with + between them
+    input_shift: list[list[float]]  # of each backbone: it is fed (pixel - shift) / scale
+    input_scale: list[list[float]]
+    features: Literal["crops", "evidence"]
+    blocks: Literal["pooled", "evidence", "both"]  # of evidence features
+    components: int | None = Field(ge=1)  # evidence features are shrunk to so many numbers
     size: int = Field(ge=1)
     patches: int = Field(ge=1)
     patch_source: Literal["resized", "original"]
@@ -39,12 +46,17 @@ class ModelInfo(BaseModel):
     merge: Literal["logits", "probs"]
     alpha: float = Field(gt=0)
     heads: list[str]  # names of linear heads; none: the heads are those that the method builds
-    adapter: int | None  # hidden width of what was learned on frozen features; None: the backbone itself learned
+    adapter: int | None  # hidden width of what was learned on frozen features; None: nothing stands between
+    frozen: bool  # the heads learned on stored features
+    learned_from: int = Field(ge=0)  # images, labelled and unlabelled
 
     @model_validator(mode="after")
     def _a_threshold_a_tag(self) -> "ModelInfo":
         if len(self.thresholds) != len(self.tags):
             raise ValueError(f"{len(self.tags)} tags but {len(self.thresholds)} thresholds")
+        scalings = [*self.input_shift, *self.input_scale]
+        if any(len(one) != 3 for one in scalings) or len(scalings) != 2 * len(backbone_list(self.backbone)):
+            raise ValueError("three numbers a backbone scale its input")
         return self
 
     def view_spec(self) -> ViewSpec:
@@ -58,18 +70,31 @@ class ModelInfo(BaseModel):
         return [float("inf") if value is None else value for value in self.thresholds]
 
 
-def save_model(folder: Path, info: ModelInfo, backbone: Backbone, top: Network) -> None:
+class Model(NamedTuple):
+    """What a model folder holds."""
+
+    info: ModelInfo
+    backbones: list[Backbone]
+    top: Network  # what sits on their features
+    components: Components | None  # what evidence features are shrunk by
+
+
+def save_model(folder: Path, model: Model) -> None:
     """Write both files, the description last: a folder that has it is complete."""
-    tensors = {f"backbone.{name}": value for name, value in backbone.state_dict().items()}
-    tensors |= {f"top.{name}": value for name, value in top.state_dict().items()}
+    info, backbones, top, components = model
+    tensors = {f"top.{name}": value for name, value in top.state_dict().items()}
+    for place, backbone in enumerate(backbones):
+        tensors |= {f"backbone.{place}.{name}": value for name, value in backbone.state_dict().items()}
+    if components is not None:
+        tensors |= {f"components.{name}": value for name, value in components._asdict().items()}
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     with written_whole(folder / "model.safetensors") as file:
         file.write(save(tensors))
     write_text(folder / "model.json", info.model_dump_json(indent=1) + "\n")
 
 
-def load_model(folder: Path) -> tuple[ModelInfo, Backbone, Network]:
-    """Read a model folder (or the run folder around it): description, backbone, and what sits on its features."""
+def load_model(folder: Path) -> Model:
+    """Read a model folder, or the run folder around it."""
     folder = folder / "model" if (folder / "model").is_dir() else folder
     file = folder / "model.json"
     if not folder.is_dir():
@@ -82,12 +107,29 @@ def load_model(folder: Path) -> tuple[ModelInfo, Backbone, Network]:
         first = error.errors()[0]
         what = ".".join(map(str, first["loc"])) or "content"
         raise UserError(f"{file} is damaged ({what}: {first['msg']}); copy the model folder again") from error
-    backbone = build_backbone(info.backbone, pretrained=False)
-    backbone.set_scaling(info.input_shift, info.input_scale)
-    body = Adapter(backbone.width, info.adapter) if info.adapter else nn.Identity()
-    top = Network(body, _heads(info, backbone.width, file))
-    _fill(folder / "model.safetensors", backbone, top)
-    return info, backbone.eval().requires_grad_(False), top.eval().requires_grad_(False)
+    weights = folder / "model.safetensors"
+    tensors = _read(weights)
+    backbones = []
+    for place, name in enumerate(backbone_list(info.backbone)):
+        backbone = build_backbone(name, pretrained=False)
+        backbone.set_scaling(info.input_shift[place], info.input_scale[place])
+        _fill(backbone, _under(tensors, f"backbone.{place}."), weights)
+        backbones.append(backbone.eval().requires_grad_(False))
+    components, width = None, backbones[0].width
+    if info.components:
+        readers = make_readers(backbones, info.size, info.patches)
+        numbers = sum(end - start for reader in readers for start, end in reader.columns(info.blocks))
+        components = _components(_under(tensors, "components."), numbers, info.components, weights)
+        width = info.components
+    top = Network(_body(info, width), _heads(info, width, file))
+    _fill(top, _under(tensors, "top."), weights)
+    return Model(info, backbones, top.eval().requires_grad_(False), components)
+
+
+def _body(info: ModelInfo, width: int) -> nn.Module:
+    if info.adapter:
+        return Adapter(width, info.adapter)
+    return Centred(width) if info.frozen else nn.Identity()
 
 
 def _heads(info: ModelInfo, width: int, file: Path) -> nn.Module:
@@ -95,19 +137,33 @@ def _heads(info: ModelInfo, width: int, file: Path) -> nn.Module:
         return Heads(width, len(info.tags), info.heads)
     if info.method not in method_names():  # a file must not decide which code is imported
         raise UserError(f"{file}: the heads of {info.method!r} are not part of fewtags, so this model cannot be loaded")
-    return make_method(info.method, {}).build_heads(width, len(info.tags))
+    method = make_method(info.method, info.method_settings)
+    return method.empty_finished_heads(width, len(info.tags), info.learned_from)
 
 
-def _fill(file: Path, backbone: Backbone, top: Network) -> None:
+def _read(file: Path) -> dict[str, torch.Tensor]:
     if not file.is_file():
         raise UserError(f"{file} is missing; copy the model folder again")
-    tensors: dict[str, torch.Tensor] = read_weights(file)
-    for prefix, module in (("backbone.", backbone), ("top.", top)):
-        mine = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-        try:
-            module.load_state_dict(mine)
-        except RuntimeError as error:
-            reason = str(error).splitlines()[-1].strip()
-            raise UserError(
-                f"{file} does not fit model.json beside it ({reason}); copy the model folder again"
-            ) from error
+    return read_weights(file)
+
+
+def _under(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _fill(module: nn.Module, tensors: dict[str, torch.Tensor], file: Path) -> None:
+    try:
+        module.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise _misfit(file, str(error).splitlines()[-1].strip()) from error
+
+
+def _components(tensors: dict[str, torch.Tensor], numbers: int, count: int, file: Path) -> Components:
+    mean, axes = tensors.get("mean"), tensors.get("axes")
+    if mean is None or axes is None or mean.shape != (numbers,) or axes.shape != (numbers, count):
+        raise _misfit(file, "the components of its features are missing or of another shape")
+    return Components(mean, axes)
+
+
+def _misfit(file: Path, reason: str) -> UserError:
+    return UserError(f"{file} does not fit model.json beside it ({reason}); copy the model folder again")

@@ -1,6 +1,6 @@
 """What a run leaves behind: the model, the tags of the unlabelled images, a sheet to glance at, the figures."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ from fewtags.data.catalogue import Catalogue, Role
 from fewtags.errors import BadImage
 from fewtags.evaluation import per_tag, summarise
 from fewtags.files import csv_cell, write_text, written_whole
-from fewtags.models import Backbone, Heads, Network
-from fewtags.tagging.model import ModelInfo, save_model
+from fewtags.models import Adapter, Backbone, Heads, Network
+from fewtags.tagging.model import Model, ModelInfo, save_model
 from fewtags.tagging.sheet import Entry, contact_sheet
 from fewtags.training.config import Config
 from fewtags.training.prepare import Prepared
@@ -25,7 +25,7 @@ Scores = NDArray[np.float32]
 def write_results(
     folder: RunFolder,
     config: Config,
-    backbone: Backbone,
+    backbones: Sequence[Backbone],
     chosen: Network,
     prepared: Prepared,
     scores: Mapping[str, Scores],
@@ -33,15 +33,15 @@ def write_results(
     chosen_on_test: dict[str, Any],
 ) -> dict[str, Any]:
     """Write model/, tags.png and tags.csv (the last: a run that has it is finished); return the figures."""
-    info, top = _describe(config, backbone, chosen, thresholds)
-    learned = chosen.body if config.recipe.tune == "all" else backbone
-    save_model(folder.model_folder, info, learned, top)  # type: ignore[arg-type]
+    save_model(folder.model_folder, _model(config, backbones, chosen, prepared, thresholds))
     catalogue = prepared.catalogue
     result: dict[str, Any] = {"images": {role.name.lower(): len(catalogue.rows(role)) for role in Role}}
     if prepared.targets.test is not None:
         truth = prepared.targets.test.numpy()
         result |= summarise(scores["test"], truth, thresholds, catalogue.tags)
         result["per_tag"] = per_tag(scores["test"], truth, thresholds, catalogue.tags)
+    if prepared.supply.choice is not None:
+        result["features"] = prepared.supply.choice._asdict()
     if chosen_on_test:
         result["chosen_on_the_test_split"] = chosen_on_test
     rows = catalogue.rows(Role.UNLABELLED)
@@ -81,24 +81,32 @@ def sheet(catalogue: Catalogue, rows: NDArray[np.int64], scores: Scores, thresho
     return contact_sheet(entries, f"{len(entries)} of {len(rows):,} images that came without tags")
 
 
-def _describe(config: Config, backbone: Backbone, chosen: Network, thresholds: Scores) -> tuple[ModelInfo, Network]:
-    """model.json, and what sits on the backbone's features, without the heads that only training needs."""
-    recipe, method = config.recipe, config.build_method()
+def _model(
+    config: Config, backbones: Sequence[Backbone], chosen: Network, prepared: Prepared, thresholds: Scores
+) -> Model:
+    """The model as it is kept, without the heads that only training needs."""
+    recipe, method, supply = config.recipe, config.build_method(), prepared.supply
+    frozen = recipe.tune == "heads"
     names: list[str] = []
     heads = chosen.heads
     if isinstance(heads, Heads):  # those that only learn from pseudo-labels have done their work
         names = [name for name in method.head_names if name.endswith("make")]
-        heads = Heads(backbone.width, len(config.tags), names)
+        heads = Heads(supply.width, len(config.tags), names)
         heads.load_state_dict({k: v for k, v in chosen.heads.state_dict().items() if k.split(".")[0] in names})
-    frozen = recipe.tune == "heads"
+    body = chosen.body if frozen else nn.Identity()
+    kept = backbones if frozen else [chosen.body]
     info = ModelInfo(
         fewtags=config.fewtags,
         method=config.method,
+        method_settings=config.method_settings,
         tags=config.tags,
         thresholds=[float(value) if np.isfinite(value) else None for value in thresholds],
         backbone=config.backbone,
-        input_shift=backbone.shift.flatten().tolist(),
-        input_scale=backbone.scale.flatten().tolist(),
+        input_shift=[one.shift.flatten().tolist() for one in backbones],
+        input_scale=[one.scale.flatten().tolist() for one in backbones],
+        features=recipe.features if frozen else "crops",
+        blocks=supply.choice.blocks if supply.choice else "both",
+        components=supply.width if supply.components else None,
         size=recipe.size,
         patches=method.patches,
         patch_source=recipe.patch_source,
@@ -106,6 +114,8 @@ def _describe(config: Config, backbone: Backbone, chosen: Network, thresholds: S
         merge=method.merge,
         alpha=method.alpha,
         heads=names,
-        adapter=recipe.adapter if frozen else None,
+        adapter=recipe.adapter if isinstance(body, Adapter) else None,
+        frozen=frozen,
+        learned_from=len(prepared.targets.labelled) + prepared.targets.unlabelled,
     )
-    return info, Network(chosen.body if frozen else nn.Identity(), heads)
+    return Model(info, list(kept), Network(body, heads), supply.components)  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import tee
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,7 +13,8 @@ from PIL import Image
 from fewtags.data.catalogue import Catalogue, ImageSource
 from fewtags.data.images import decode
 from fewtags.errors import BadImage, UserError
-from fewtags.features import FrozenForward, Wanted
+from fewtags.features import EvidenceForward, FrozenForward, Wanted
+from fewtags.features.evidence import make_readers
 from fewtags.models.heads import mixed_scores
 from fewtags.progress import Progress
 from fewtags.tagging.model import load_model
@@ -52,11 +53,11 @@ class Tagger:
     """A trained model. `fewtags.load` makes one."""
 
     def __init__(self, folder: str | Path) -> None:
-        self.info, backbone, self._top = load_model(Path(folder))
+        self.info, backbones, top, self._components = load_model(Path(folder))
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self._top = self._top.to(device)
+        self._top = top.to(device)
         self._device = device
-        self._forward = FrozenForward(backbone, self.info.view_spec(), device)
+        self._backbones = backbones
         self._thresholds = np.array(self.info.threshold_values())
 
     @property
@@ -95,7 +96,7 @@ class Tagger:
     ) -> Iterator[tuple[str, NDArray[np.float32] | BadImage]]:
         """Name and scores [K] of one image after the other."""
         ours, theirs = tee(names)
-        features = self._forward.features(images or Files(), (Wanted(name, b"") for name in theirs), "plain")
+        features = self._features(images or Files(), (Wanted(name, b"") for name in theirs))
         waiting: list[tuple[str, NDArray[np.float32] | BadImage]] = []
         for pair in zip(ours, features, strict=True):
             waiting.append(pair)
@@ -125,14 +126,34 @@ class Tagger:
                 progress.advance()
         return table, bad
 
+    def _features(self, images: ImageSource, wanted: Iterator[Wanted]) -> Iterator[NDArray[np.float32] | BadImage]:
+        """What the backbones make of one image after the other [1 + n, width]."""
+        info = self.info
+        if info.features == "crops":
+            forward = FrozenForward(self._backbones[0], info.view_spec(), self._device)
+            for one in forward.features(images, wanted, "plain"):
+                yield one if isinstance(one, BadImage) else one[0]
+            return
+        readers = make_readers(self._backbones, info.size, info.patches)
+        columns = [reader.columns(info.blocks) for reader in readers]
+        for found in EvidenceForward(tuple(readers), info.size, self._device).features(images, wanted):
+            if isinstance(found, BadImage):
+                yield found
+                continue
+            stretches = (one[:, start:end] for one, some in zip(found, columns, strict=True) for start, end in some)
+            yield np.concatenate(list(stretches), axis=1)
+
     @torch.inference_mode()
     def _through_heads(
         self, found: Sequence[tuple[str, NDArray[np.float32] | BadImage]]
     ) -> Iterator[tuple[str, NDArray[np.float32] | BadImage]]:
-        good = [features[0] for _, features in found if not isinstance(features, BadImage)]
+        good = [features for _, features in found if not isinstance(features, BadImage)]
         if good:
-            inputs = torch.from_numpy(np.stack(good)).to(self._device)
-            if self.info.adapter:
+            stacked: NDArray[np.floating[Any]] = np.stack(good)
+            if self._components is not None:
+                stacked = self._components.project(stacked.astype(np.float16))
+            inputs = torch.from_numpy(stacked).to(self._device).float()
+            if self.info.frozen:
                 inputs = inputs.half().float()  # as the features were stored that it learned from
             patches = inputs[:, 1:] if inputs.shape[1] > 1 else None
             logits = self._top(inputs[:, 0], patches)

@@ -8,11 +8,12 @@ from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import nn
 
 from fewtags.methods import Method
-from fewtags.models import Adapter, Backbone, Heads, Network
-from fewtags.models.norm import join_batch_norms
+from fewtags.models import Backbone, Centred, Heads, Network
+from fewtags.models.heads import FIRST_BIAS
+from fewtags.models.norm import join_batch_norms, steady_batch_norms
+from fewtags.training.prepare import Supply
 from fewtags.training.recipe import Recipe
-
-FIRST_BIAS = -2.5  # a tag is rare before anything is known: sigmoid(-2.5) is 8 %
+from fewtags.training.source import FeatureSource
 
 
 def processes() -> tuple[int, int]:
@@ -40,16 +41,24 @@ def make_fabric(recipe: Recipe) -> Fabric:
     return fabric
 
 
-def build_network(backbone: Backbone, method: Method, recipe: Recipe, tags: int, fabric: Fabric) -> Network:
-    """Heads on the backbone itself, or on an adapter that reads its stored features."""
+def build_network(
+    backbone: Backbone, supply: Supply, method: Method, recipe: Recipe, tags: int, fabric: Fabric
+) -> Network:
+    """Heads on the backbone itself, or on what the method puts between them and stored features."""
     torch.manual_seed(recipe.seed)
-    heads = method.build_heads(backbone.width, tags)
+    heads = method.build_heads(supply.width, tags)
     body: nn.Module = backbone
     if recipe.tune == "heads":
-        body = Adapter(backbone.width, recipe.adapter)
+        body = method.build_body(supply.width, recipe.adapter)
+        if isinstance(body, Centred) and isinstance(supply.source, FeatureSource):
+            body.settle(*supply.source.centre_and_length())
         if isinstance(heads, Heads):
             heads.start_at(FIRST_BIAS)
     network = Network(body, heads)
     if fabric.world_size > 1:
         join_batch_norms(network)
+    else:
+        steady_batch_norms(network)
+    if recipe.precision == "64-true":
+        network.double()  # before the averaged copy is taken of it, which Fabric would not convert
     return network.to(fabric.device, memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]

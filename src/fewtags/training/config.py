@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -28,7 +28,6 @@ class Config(BaseModel):
     backbone: str
     weights: str | None = None  # a file; None: those of the backbone's package
     weights_digest: str
-    features: Literal["crops"] = "crops"
     recipe: Recipe
     tags: list[str]
     data_digest: str  # of names, roles and every label that training may see
@@ -67,6 +66,37 @@ class Config(BaseModel):
         return make_method(self.method, self.method_settings)
 
 
+class Plan(NamedTuple):
+    """What is used where the user did not say."""
+
+    method: str
+    backbone: str
+    features: str
+    blocks: str | None  # None: the recipe's own default
+    size: int | None
+
+
+def choose(method: str, tune: str, features: str | None, backbone: str | None, unlabelled: bool) -> Plan:
+    """Defaults that hang together: `auto` is the method that measured best (results/voc/recipe.md).
+
+    On stored features that is `neighbours` on evidence, of the kind that the labelled images prefer; where the
+    whole network learns, D2L + MAT. Without unlabelled images there is nobody to teach: the labels alone then.
+    """
+    auto = method == "auto"
+    if auto:
+        method = "d2l" if tune == "all" else "neighbours"
+        method = method if unlabelled else "asl"
+    features = features or ("evidence" if auto and tune == "heads" else "crops")
+    evidence = features == "evidence" and tune == "heads"
+    return Plan(
+        method,
+        backbone or ("efficientnet_lite0+efficientnet_lite2" if evidence else "efficientnet_lite0"),
+        features,
+        "choose" if auto and evidence else None,
+        448 if evidence and ":" not in (backbone or "") else None,  # others bring a size of their own
+    )
+
+
 def resolve(
     method: str,
     tune: str,
@@ -76,6 +106,7 @@ def resolve(
     given: Mapping[str, object],
     settings: Mapping[str, str],
     labelled_count: int | None = None,
+    unlabelled_count: int = 0,
 ) -> tuple[Method, Recipe]:
     """Method and recipe from defaults, from named options that were given, and from `--set key=value`.
 
@@ -89,6 +120,8 @@ def resolve(
     values = {key: _parsed(value) for key, value in settings.items()}
     built = make_method(method, {key: value for key, value in values.items() if key in fields})
     numbers = default_settings(tune, protocol, labelled_share, small_batches, labelled_count)
+    if tune == "heads" and protocol == "ours":
+        numbers |= built.training(labelled_count or 1, unlabelled_count)
     numbers |= {"tune": tune, "protocol": protocol}
     numbers |= {key: value for key, value in given.items() if value is not None}
     numbers |= {key: value for key, value in values.items() if key not in fields}

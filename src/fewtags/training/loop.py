@@ -97,7 +97,8 @@ class Loop:
             self.position = Position(self.position.stage + 1)
         if self.judge.best_weights:
             self.average.network.load_state_dict(self.judge.best_weights)
-        return self.average.network
+        network = self.average.network
+        return Network(network.body, self.method.finished_heads(network.heads, SeenByTeacher(self, 0))).eval()
 
     def _run_epoch(self, stage: Stage) -> None:
         epoch = self._views_of(stage, self.position.epoch)

@@ -1,21 +1,26 @@
 """From a catalogue to a source of batches: features computed once and kept, or images checked and read as pixels."""
 
 import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
-from fewtags.data.catalogue import Catalogue, Role
+from fewtags.data.catalogue import Catalogue, ImageSource, Role
 from fewtags.errors import BadImage, Fault
 from fewtags.features import FeatureStore, FrozenForward, Wanted
+from fewtags.features.components import Components
+from fewtags.features.evidence import make_readers
 from fewtags.features.forward import store_folder
 from fewtags.files import cache_folder
 from fewtags.models.backbone import Backbone
 from fewtags.progress import Progress
+from fewtags.training.evidence import FEW, Choice, EvidenceTable
 from fewtags.training.loop import Targets
 from fewtags.training.recipe import Recipe
 from fewtags.training.run import StopRequest
@@ -26,12 +31,21 @@ ROLES: dict[Part, Role] = {"labelled": Role.LABELLED, "unlabelled": Role.UNLABEL
 KEPT = "stopped; the features computed so far are kept, the same command goes on from there"
 
 
+class Supply(NamedTuple):
+    """What the network will read."""
+
+    source: Source
+    width: int  # numbers of a frozen view
+    choice: Choice | None = None  # of evidence features: which kind, and why
+    components: Components | None = None  # and what they were shrunk by
+
+
 @dataclass(frozen=True)
 class Prepared:
     """All that the loop reads."""
 
     catalogue: Catalogue  # without the images that cannot be used
-    source: Source
+    supply: Supply
     targets: Targets
     bad: list[tuple[str, str]]  # (image, reason)
     content: str  # a digest of the bytes of all images
@@ -41,10 +55,11 @@ class Prepared:
 class Preparation:
     """What preparing needs to know beside the catalogue."""
 
-    backbone: Backbone
+    backbones: Sequence[Backbone]
     recipe: Recipe
     patches: int
     uses_unlabelled: bool
+    draws_views: bool
     workers: int
     fabric: Fabric
     stop: StopRequest
@@ -54,42 +69,119 @@ def prepare(catalogue: Catalogue, how: Preparation) -> Prepared:
     """Read every image, leave out the bad ones, and build the source that the recipe asks for."""
     bad: dict[int, str] = {}
     keys = fingerprints(catalogue, bad)
-    stores: dict[str, FeatureStore] = {}
-    if how.recipe.tune == "heads":
-        forward = FrozenForward(how.backbone, how.recipe.view_spec(how.patches), how.fabric.device)
-        for kind, parts in _views_needed(how).items():
-            rows = np.concatenate([catalogue.rows(ROLES[part]) for part in parts])
-            draws = how.recipe.strong_draws if kind == "strong" else 1
-            stores[kind] = store_for(forward, kind, draws)
-            wanted = Features(stores[kind], forward, kind, draws)
-            fill(wanted, catalogue, keys, rows, bad, how)
-    else:
-        find_undecodable(catalogue, bad, how)
+    way = _Pixels(how) if how.recipe.tune == "all" else WAYS[how.recipe.features](how)
+    way.look(catalogue, keys, bad)
     good = np.array([row for row in range(len(catalogue)) if row not in bad], dtype=np.int64)
     reasons = [(catalogue.names[row], reason) for row, reason in sorted(bad.items())]
     catalogue, keys = catalogue.take(good), [keys[row] for row in good]
-    rows_of = {part: catalogue.rows(role) for part, role in ROLES.items()}
-    source: Source
-    if stores:
-        stored = {
-            kind: {part: _stored(stores[kind], [keys[row] for row in rows_of[part]]) for part in parts}
-            for kind, parts in _views_needed(how).items()
-        }
-        source = FeatureSource(stored["plain"], stored.get("strong", {}))
-    else:
-        source = PixelSource(catalogue, rows_of, how.recipe.view_spec(how.patches), how.workers)
     content = hashlib.sha256(b"".join(keys)).hexdigest()
-    return Prepared(catalogue, source, targets_of(catalogue), reasons, content)
+    return Prepared(catalogue, way.supply(catalogue, keys), targets_of(catalogue), reasons, content)
+
+
+class _Way(Protocol):
+    """How images become what a network reads: `look` at all of them once, then `supply` the good ones."""
+
+    def look(self, catalogue: Catalogue, keys: list[bytes], bad: dict[int, str]) -> None: ...
+    def supply(self, catalogue: Catalogue, keys: list[bytes]) -> Supply: ...
+
+
+class _Pixels:
+    def __init__(self, how: Preparation) -> None:
+        self._how = how
+
+    def look(self, catalogue: Catalogue, keys: list[bytes], bad: dict[int, str]) -> None:
+        find_undecodable(catalogue, bad, self._how)
+
+    def supply(self, catalogue: Catalogue, keys: list[bytes]) -> Supply:
+        how = self._how
+        rows = {part: catalogue.rows(role) for part, role in ROLES.items()}
+        source = PixelSource(catalogue, rows, how.recipe.view_spec(how.patches), how.workers)
+        return Supply(source, how.backbones[0].width)
+
+
+class _Crops:
+    """The paper's views: the whole image and its patches, each with a forward of its own."""
+
+    def __init__(self, how: Preparation) -> None:
+        self._how = how
+        forward = FrozenForward(how.backbones[0], how.recipe.view_spec(how.patches), how.fabric.device)
+        self._crops = {
+            kind: crops_of(forward, kind, how.recipe.strong_draws if kind == "strong" else 1)
+            for kind in _views_needed(how)
+        }
+
+    def look(self, catalogue: Catalogue, keys: list[bytes], bad: dict[int, str]) -> None:
+        for kind, parts in _views_needed(self._how).items():
+            rows = np.concatenate([catalogue.rows(ROLES[part]) for part in parts])
+            fill(self._crops[kind], catalogue, keys, rows, bad, self._how)
+
+    def supply(self, catalogue: Catalogue, keys: list[bytes]) -> Supply:
+        stored = {
+            kind: {part: _stored(self._crops[kind].stores[0], keys_of(part, catalogue, keys)) for part in parts}
+            for kind, parts in _views_needed(self._how).items()
+        }
+        return Supply(FeatureSource(stored["plain"], stored.get("strong")), self._how.backbones[0].width)
+
+
+class _Evidence:
+    """Windows of one larger map; see fewtags.features.evidence."""
+
+    def __init__(self, how: Preparation) -> None:
+        self._how = how
+        size = how.recipe.size
+        self._table = EvidenceTable(make_readers(how.backbones, size, how.patches), size, how.fabric.device)
+
+    def look(self, catalogue: Catalogue, keys: list[bytes], bad: dict[int, str]) -> None:
+        wanted = Features(self._table.stores, "windows to features", self._table.compute)
+        fill(wanted, catalogue, keys, np.arange(len(catalogue)), bad, self._how)
+
+    def supply(self, catalogue: Catalogue, keys: list[bytes]) -> Supply:
+        recipe, table = self._how.recipe, self._table
+        mine: dict[Part, list[bytes]] = {part: keys_of(part, catalogue, keys) for part in ROLES}
+        for store in table.stores:
+            _stored(store, keys)
+        choice = Choice(recipe.blocks, {}) if recipe.blocks != "choose" else Choice("both", {})
+        if recipe.blocks == "choose" and len(mine["labelled"]) >= FEW:
+            with Progress("choosing features by the labelled images", 1, show=self._how.fabric.is_global_zero):
+                choice = table.choose(mine["labelled"], targets_of(catalogue).labelled)
+        with Progress("components of the features", 1 + len(ROLES), show=self._how.fabric.is_global_zero) as progress:
+            components = table.components(mine["labelled"] + mine["unlabelled"], choice.blocks, recipe.components)
+            progress.advance()
+            stored: dict[Part, Stored] = {}
+            for part, some in mine.items():
+                stored[part] = Stored(table.project(some, choice.blocks, components), np.arange(len(some)))
+                progress.advance()
+        return Supply(FeatureSource(stored), components.axes.shape[1], choice, components)
+
+
+WAYS: dict[str, Callable[[Preparation], _Way]] = {"crops": _Crops, "evidence": _Evidence}
+
+
+def keys_of(part: Part, catalogue: Catalogue, keys: list[bytes]) -> list[bytes]:
+    """The contents of the images of a part."""
+    return [keys[row] for row in catalogue.rows(ROLES[part])]
 
 
 @dataclass(frozen=True)
 class Features:
-    """One kind of features and where they are kept."""
+    """What one pass over the images gives, and where it is kept."""
 
-    store: FeatureStore
-    forward: FrozenForward
-    kind: str
-    draws: int
+    stores: Sequence[FeatureStore]
+    what: str  # said while it is computed
+    compute: Callable[[ImageSource, Iterable[Wanted]], Iterator[list[NDArray[np.float32]] | BadImage]]
+
+
+def crops_of(forward: FrozenForward, kind: str, draws: int) -> Features:
+    """Pooled vectors of the whole image and its patches, one kind of view."""
+
+    def compute(images: ImageSource, wanted: Iterable[Wanted]) -> Iterator[list[NDArray[np.float32]] | BadImage]:
+        for one in forward.features(images, wanted, kind, draws):
+            yield one if isinstance(one, BadImage) else [one]
+
+    made_from = forward.made_from(kind, draws)
+    shape = (draws, forward.parts, forward.backbone.width)
+    store = FeatureStore(store_folder(cache_folder(), made_from), shape, made_from)
+    return Features([store], f"{kind} views to features", compute)
 
 
 def targets_of(catalogue: Catalogue) -> Targets:
@@ -127,32 +219,31 @@ def fill(
     how: Preparation,
 ) -> None:
     """Compute the features of these rows that the store does not hold yet."""
-    store = features.store
     usable = [int(row) for row in rows if int(row) not in bad]
-    there = store.rows([keys[row] for row in usable])
+    there = np.stack([store.rows([keys[row] for row in usable]) for store in features.stores]).min(axis=0)
     missing = list({keys[row]: row for row, place in zip(usable, there, strict=True) if place < 0}.values())
     # shared out by content: a process that is late finds some rows of the others kept already
     rank, processes = how.fabric.global_rank, how.fabric.world_size
     mine = [row for row in missing if int.from_bytes(keys[row][:4], "big") % processes == rank]
-    wanted = (Wanted(catalogue.names[row], keys[row]) for row in mine)
-    found = features.forward.features(catalogue.images, wanted, features.kind, features.draws)
-    waiting: dict[bytes, NDArray[np.float32]] = {}
+    found = features.compute(catalogue.images, (Wanted(catalogue.names[row], keys[row]) for row in mine))
+    waiting: dict[bytes, list[NDArray[np.float32]]] = {}
     unusable: dict[bytes, str] = {}
-    with Progress(f"{features.kind} views to features", len(mine), show=how.fabric.is_global_zero) as progress:
+    with Progress(features.what, len(mine), show=how.fabric.is_global_zero) as progress:
         for row, one in zip(mine, found, strict=True):
             if isinstance(one, BadImage):
                 unusable[keys[row]] = str(one)
             else:
                 waiting[keys[row]] = one
             if len(waiting) >= KEEP_EVERY:
-                _keep(store, waiting)
+                _keep(features.stores, waiting)
                 how.stop.check(KEPT)
             progress.advance()
-    _keep(store, waiting)
+    _keep(features.stores, waiting)
     bad |= {row: unusable[keys[row]] for row in usable if keys[row] in unusable}  # all files with that content
     if how.fabric.world_size > 1:
         how.fabric.barrier()
-        store.refresh()
+        for store in features.stores:
+            store.refresh()
         share_bad(bad, how.fabric)
 
 
@@ -188,13 +279,6 @@ def share_bad(bad: dict[int, str], fabric: Fabric) -> None:
             bad |= one
 
 
-def store_for(forward: FrozenForward, kind: str, draws: int) -> FeatureStore:
-    """Where features made in this way are kept, for all runs of this user."""
-    made_from = forward.made_from(kind, draws)
-    shape = (draws, forward.parts, forward.backbone.width)
-    return FeatureStore(store_folder(cache_folder(), made_from), shape, made_from)
-
-
 def _stored(store: FeatureStore, keys: list[bytes]) -> Stored:
     rows = store.rows(keys)
     if (rows < 0).any():
@@ -206,6 +290,8 @@ def _stored(store: FeatureStore, keys: list[bytes]) -> Stored:
 
 
 def _views_needed(how: Preparation) -> dict[str, list[Part]]:
+    if not how.draws_views:
+        return {"plain": ["labelled", "unlabelled", "test"]}
     strong: list[Part] = ["unlabelled"] if how.uses_unlabelled else []
     if how.recipe.labelled_view == "strong":
         strong.append("labelled")
@@ -213,7 +299,8 @@ def _views_needed(how: Preparation) -> dict[str, list[Part]]:
     return everything | ({"strong": strong} if strong else {})
 
 
-def _keep(store: FeatureStore, waiting: dict[bytes, NDArray[np.float32]]) -> None:
+def _keep(stores: Sequence[FeatureStore], waiting: dict[bytes, list[NDArray[np.float32]]]) -> None:
     if waiting:
-        store.append(list(waiting), np.stack(list(waiting.values())).astype(np.float16))
+        for store, rows in zip(stores, zip(*waiting.values(), strict=True), strict=True):
+            store.append(list(waiting), np.stack(rows).astype(np.float16))
         waiting.clear()

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from fewtags.views import ViewSpec
 
@@ -64,6 +64,12 @@ class Recipe(BaseModel):
     """View of the labelled images in training; on stored features strong draws cost half a point."""
     strong_draws: int = Field(2, ge=1, le=100)
     """Strong draws kept of every unlabelled image (heads only); more cost time once and disk."""
+    features: Literal["crops", "evidence"] = "crops"
+    """What a frozen backbone gives: pooled crops as in the paper, or what it sees in the windows of one larger map."""
+    blocks: Literal["choose", "pooled", "evidence", "both"] = "both"
+    """Of evidence features: pooled vectors, evidence of windows, or both; `choose` asks the labelled images."""
+    components: int = Field(1000, ge=1)
+    """Numbers an image that evidence features are shrunk to; 1,000 keep what 10,560 say."""
     adapter: int = Field(512, ge=1)
     """Hidden width of what is learned between frozen features and heads (heads only)."""
     patch_source: Literal["resized", "original"] = "resized"
@@ -72,8 +78,16 @@ class Recipe(BaseModel):
     """Enlarge patches to the input size, as released, or feed them at their own."""
     scaling: Literal["own", "unit"] = "own"
     """Input values as the pretrained weights expect them, or 0..1 as released."""
-    precision: Literal["32-true", "bf16-mixed"] = "32-true"
-    """Arithmetic of the forward; losses are always float32."""
+    precision: Literal["32-true", "bf16-mixed", "64-true"] = "32-true"
+    """Arithmetic of the forward; losses are always float32. `64-true` (tune all only) is for comparing runs on a CPU,
+    where AdamW would turn the rounding of float32 into steps."""
+
+    @field_validator("precision")
+    @classmethod
+    def _doubles_have_a_use(cls, value: str, others: ValidationInfo) -> str:
+        if value == "64-true" and others.data.get("tune") == "heads":
+            raise ValueError("only --tune all knows it; stored features are float16 anyway")
+        return value
 
     def view_spec(self, patches: int, cutout: bool = True) -> ViewSpec:
         """How an image is cut for a method with so many patches a side."""

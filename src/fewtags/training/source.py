@@ -83,11 +83,23 @@ class FeatureSource:
     """Features of a frozen backbone that were computed once.
 
     The plain view stands for the weak one: a flip changes frozen features little, and one pass over the images
-    is saved.
+    is saved. Where no strong draws are kept it stands for them too.
     """
 
-    def __init__(self, plain: dict[Part, Stored], strong: dict[Part, Stored]) -> None:
-        self._stored = {"plain": plain, "weak": plain, "strong": strong}
+    def __init__(self, plain: dict[Part, Stored], strong: dict[Part, Stored] | None = None) -> None:
+        self._stored = {"plain": plain, "weak": plain, "strong": strong or plain}
+
+    def centre_and_length(self, batch: int = 1024) -> tuple[Tensor, float]:
+        """The mean [width] of the training images' whole views, and the root mean square of their distance to it."""
+        total, squares, count = 0.0, 0.0, 0
+        for part in ("labelled", "unlabelled"):
+            features, rows = self._stored["plain"][part]
+            for start in range(0, len(rows), batch):
+                some = features[rows[start : start + batch], 0, 0].astype(np.float64)
+                total, squares, count = total + some.sum(0), squares + float((some**2).sum()), count + len(some)
+        centre = total / max(1, count)
+        spread = squares / max(1, count) - float(np.sum(np.square(centre)))
+        return torch.from_numpy(np.asarray(centre)).float(), max(spread, 0.0) ** 0.5
 
     def steps(self, plan: Sequence[StepRows], epoch: Epoch) -> Iterator[Batch]:
         """See Source."""

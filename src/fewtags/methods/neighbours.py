@@ -1,0 +1,163 @@
+"""Neighbours: what looks alike is tagged alike; generation and use of pseudo-labels apart, as in D2L.
+
+Make: L2 logistic regression on the labelled images; its probabilities on all training images, the labelled ones
+clamped to their labels, smoothed over the graph of the k nearest neighbours (Zhou et al., NeurIPS 2003):
+F <- a · W F + (1 - a) · F0.
+Use: a student with one hidden layer learns F with mixup; it alone tags new images. `bank=true` keeps the training
+images, and a new image gets half of its score from its neighbours among them.
+`share=0` leaves out the graph; `learner=regression` leaves out the student.
+"""
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from fewtags.crossfit import balanced_folds, held_out, try_strengths
+from fewtags.graph import clamp_known, find_neighbours, smooth
+from fewtags.methods.base import Method, Pseudo, Seen, Step, UnlabelledBatch
+from fewtags.models.student import Bank, Centred, Student
+from fewtags.regression import Regression, fit_folds, fit_regression, without_folds
+
+FEW = 20  # labelled images below which nothing can be chosen by leaving some of them out
+
+
+class Neighbours(Method):
+    """Logistic regression, smoothed over a graph of neighbours, teaches a small student."""
+
+    year: ClassVar[int] = 2026
+    draws_views: ClassVar[bool] = False
+
+    strength: float | None = Field(None, gt=0)
+    """L2 penalty of the regression, for vectors of mean square length one; none tries a few by cross-fitting."""
+    neighbours: int = Field(30, ge=1)
+    """Neighbours of an image in the graph; 8 to 60 make no difference on VOC."""
+    share: float = Field(0.5, ge=0, lt=1)
+    """a: how much an image listens to its neighbours in each round; 0 leaves out the graph."""
+    rounds: int = Field(8, ge=1)
+    """Rounds of smoothing; what is left to come after eight is less than half a percent."""
+    learner: Literal["student", "regression"] = "student"
+    """What tags new images: the student, or the regression itself."""
+    bank: bool = False
+    """Keep the training images: half of a new image's score then comes from its neighbours among them."""
+    hidden: int = Field(1024, ge=1)
+    """Width of the student's hidden layer."""
+    dropout: float = Field(0.5, ge=0, lt=1)
+    """Of the hidden layer."""
+    mixup: float = Field(0.5, ge=0)
+    """Images are mixed in pairs, in shares drawn from Beta(mixup, mixup); 0 mixes none."""
+
+    @classmethod
+    def training(cls, labelled: int, unlabelled: int) -> dict[str, object]:
+        """One stage, batches of 128 in which a labelled image comes three times as often as an unlabelled one."""
+        batch = 128
+        of_labelled = min(batch - 1, max(1, round(batch * 3 * labelled / (3 * labelled + max(1, unlabelled)))))
+        steps = -(-max(1, unlabelled) // (batch - of_labelled))
+        return {
+            "warmup": 0,
+            "epochs": max(40, -(-1500 // steps)),
+            "learning_rate": 1e-3,
+            "labelled_batch": of_labelled,
+            "unlabelled_batch": batch - of_labelled,
+            "ema_share": 0.02,  # the cycle ends at rate zero: there is nothing left to average away
+        }
+
+    def build_body(self, width: int, hidden: int) -> nn.Module:
+        """The features themselves, brought to a common length."""
+        return Centred(width)
+
+    def build_heads(self, width: int, tags: int) -> nn.Module:
+        """The student."""
+        return Student(width, self.hidden, tags, self.dropout, self.mixup)
+
+    def begin_main(self, seen: Seen) -> None:
+        """The probabilities that the student learns, and those of the labelled images without their own label."""
+        vectors = unit_scaled(torch.cat([seen.labelled_vectors, seen.unlabelled_vectors]))
+        targets, count = seen.targets, len(seen.targets)
+        strength = self.strength or choose_strength(vectors[:count], targets)
+        graph = find_neighbours(vectors, self.neighbours) if self.share else None
+
+        def make(model: Regression, known: Tensor) -> Tensor:
+            found = model.logits(vectors).sigmoid().float()
+            first = torch.cat([clamp_known(found[:count], known), found[count:]])
+            return first if graph is None else smooth(first, graph, self.share, self.rounds)
+
+        soft = make(fit_regression(vectors[:count], targets, strength), targets)
+        self.state["soft_labelled"], self.state["soft"] = soft[:count], soft[count:]
+        fold = torch.from_numpy(balanced_folds(targets.cpu().numpy())).to(targets.device)
+        models = fit_folds(vectors[:count], targets, strength, fold, tolerance=1e-3)
+        without = without_folds(targets, fold)
+        made = [make(model, known)[:count] for model, known in zip(models, without, strict=True)]
+        self.state["held_out"] = held_out(fold, made)
+        self.state["strength"] = torch.tensor(strength)
+
+    def pseudo_labels(self, batch: UnlabelledBatch) -> Pseudo:
+        """The smoothed probabilities, as they are."""
+        return Pseudo(self.recall("soft", batch.scores, batch.rows))
+
+    def loss(self, step: Step, update: str = "all") -> dict[str, Tensor]:
+        """Cross-entropy with what the images of a pair show, in the shares they were mixed in."""
+        logits, targets = step.labelled["whole_make"], step.targets.to(step.labelled["whole_make"].dtype)
+        mix = step.labelled.get("mix")
+        if step.pseudo is not None:
+            targets = torch.cat([self.recall("soft_labelled", logits, step.rows), step.pseudo.targets.to(logits)])
+            logits = torch.cat([logits, step.unlabelled["whole_make"]])
+            mix = None if mix is None else torch.cat([mix, step.unlabelled["mix"]])
+        known = targets >= 0
+        if mix is not None:
+            share, partner = mix[:, :1].detach(), mix[:, 1].long()
+            known = known & known[partner]
+            targets = share * targets + (1 - share) * targets[partner]
+        cells = binary_cross_entropy_with_logits(logits.float(), targets.float().clamp(0, 1), reduction="none")
+        return {"soft": (cells * known).sum()}
+
+    def finished_heads(self, heads: nn.Module, seen: Seen) -> nn.Module:
+        """The student, or the regression; with a bank, the training images beside it."""
+        vectors = torch.cat([seen.labelled_vectors, seen.unlabelled_vectors])
+        tags = seen.targets.shape[1]
+        if not self.state:  # a run without a main stage never began it
+            self.begin_main(seen)
+        if self.learner == "regression":
+            heads = self._regression(vectors, seen.targets)
+        if not self.bank:
+            return heads
+        bank = Bank(heads, len(vectors), vectors.shape[1], tags, self.neighbours)
+        bank.vectors.copy_(vectors)
+        bank.soft.copy_(torch.cat([self.state["soft_labelled"], self.state["soft"]]))
+        return bank
+
+    def empty_finished_heads(self, width: int, tags: int, images: int) -> nn.Module:
+        """Of the shape that `finished_heads` gives, to be filled from a file."""
+        heads = self.build_heads(width, tags) if self.learner == "student" else Student(width, 0, tags)
+        return Bank(heads, images, width, tags, self.neighbours) if self.bank else heads
+
+    def _regression(self, vectors: Tensor, targets: Tensor) -> Student:
+        """The regression on the body's own vectors, centre and scale folded into it."""
+        centre, length = vectors.mean(0), _length(vectors)
+        fitted = fit_regression(unit_scaled(vectors)[: len(targets)], targets, float(self.state["strength"]))
+        heads = Student(vectors.shape[1], 0, targets.shape[1])
+        weight = (fitted.weight / length).float()
+        with torch.no_grad():
+            heads.top.weight.copy_(weight)
+            heads.top.bias.copy_(fitted.bias.float() - weight @ centre)
+        return heads.eval()
+
+
+def unit_scaled(vectors: Tensor) -> Tensor:
+    """Vectors [n, d] moved to mean zero and brought to mean square length one."""
+    return (vectors - vectors.mean(0)) / _length(vectors)
+
+
+def choose_strength(vectors: Tensor, targets: Tensor, otherwise: float = 0.003) -> float:
+    """By cross-fitting, or the default where the labelled images are too few or all alike."""
+    known = targets >= 0
+    mixed = ((targets == 1) & known).any(0) & ((targets == 0) & known).any(0)
+    if len(targets) < FEW or not bool(mixed.any()):
+        return otherwise
+    return try_strengths(vectors, targets).strength
+
+
+def _length(vectors: Tensor) -> Tensor:
+    return (vectors - vectors.mean(0)).square().sum(1).mean().sqrt().clamp(min=1e-12)

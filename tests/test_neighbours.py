@@ -1,0 +1,393 @@
+"""The method `neighbours`: what it teaches, checked by another way to the same numbers, and what is kept of it."""
+
+import inspect
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+import small_runs  # noqa: F401 - one thread
+from fewtags.crossfit import STRENGTHS
+from fewtags.features.components import Components
+from fewtags.graph import find_neighbours
+from fewtags.methods import neighbours as module
+from fewtags.methods.base import Pseudo, Step, UnlabelledBatch
+from fewtags.methods.neighbours import FEW, Neighbours, choose_strength, unit_scaled
+from fewtags.models import build_backbone
+from fewtags.models.network import Network
+from fewtags.models.student import Centred, Student
+from fewtags.tagging.model import Model, ModelInfo, load_model, save_model
+
+LABELLED, UNLABELLED, WIDTH, TAGS = 30, 50, 6, 3
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the loop shows to a method."""
+
+    targets: Tensor
+    labelled_vectors: Tensor
+    unlabelled_vectors: Tensor
+
+    @property
+    def vectors(self):
+        return torch.cat([self.labelled_vectors, self.unlabelled_vectors])
+
+
+def shown(unknown=0.15, labelled=LABELLED):
+    random = torch.Generator().manual_seed(0)
+    vectors = torch.randn(labelled + UNLABELLED, WIDTH, generator=random) + torch.randn(WIDTH, generator=random)
+    logits = 2 * vectors @ torch.randn(WIDTH, TAGS, generator=random) + torch.randn(
+        len(vectors), TAGS, generator=random
+    )
+    targets = (logits > logits.median(0).values).to(torch.int8)[:labelled]
+    hidden = torch.rand(targets.shape, generator=random) < unknown
+    return Shown(targets.masked_fill(hidden, -1), vectors[:labelled], vectors[labelled:])
+
+
+def begun(seen, **settings):
+    method = Neighbours(**settings)
+    method.begin_main(seen)
+    return method
+
+
+def first_by_hand(seen, known, strength):
+    """F0 [n, K]: scikit-learn tag by tag on centred vectors of mean square length one, labels in their places."""
+    x = seen.vectors.double().numpy()
+    x = x - x.mean(0)
+    x /= np.sqrt((x**2).sum(1).mean())
+    first = np.empty((len(x), TAGS))
+    for tag, column in enumerate(known.numpy().T):
+        rows = np.flatnonzero(column >= 0)
+        model = LogisticRegression(C=1 / strength, tol=1e-10, max_iter=10_000).fit(x[rows], column[rows])
+        first[:, tag] = model.predict_proba(x)[:, 1]
+        first[rows, tag] = column[rows]
+    return x, first
+
+
+def soft_by_hand(seen, known, strength=0.05, neighbours=5, share=0.5, rounds=8):
+    """F [n, K] by a dense matrix of weights."""
+    x, first = first_by_hand(seen, known, strength)
+    directions = x / np.linalg.norm(x, axis=1, keepdims=True)
+    cosines = directions @ directions.T
+    np.fill_diagonal(cosines, -np.inf)
+    weights = np.zeros_like(cosines)
+    for row, alike in enumerate(cosines):
+        nearest = np.argsort(-alike)[:neighbours]
+        weights[row, nearest] = np.maximum(alike[nearest], 1e-6) ** 3
+    weights /= weights.sum(1, keepdims=True)
+    found = first
+    for _ in range(rounds):
+        found = share * weights @ found + (1 - share) * first
+    return found
+
+
+HOW = {"strength": 0.05, "neighbours": 5}
+
+
+@pytest.mark.parametrize("how", [{}, {"share": 0.8}, {"rounds": 1}, {"neighbours": 200}])
+def test_what_is_taught_is_the_smoothed_regression(how):
+    seen = shown()
+    method = begun(seen, **{**HOW, **how})
+    expected = soft_by_hand(seen, seen.targets, **{**HOW, **how})
+    np.testing.assert_allclose(method.state["soft_labelled"], expected[:LABELLED], atol=1e-3)
+    np.testing.assert_allclose(method.state["soft"], expected[LABELLED:], atol=1e-3)
+
+
+def test_without_the_graph_known_cells_are_their_labels_and_unknown_ones_the_regression():
+    seen = shown()
+    assert bool((seen.targets < 0).any())
+    method = begun(seen, strength=0.05, share=0)
+    soft, known = method.state["soft_labelled"], seen.targets >= 0
+    assert torch.equal(soft[known], seen.targets[known].float())
+    _, first = first_by_hand(seen, seen.targets, 0.05)
+    np.testing.assert_allclose(soft, first[:LABELLED], atol=1e-3)
+    assert bool(((soft[~known] > 0) & (soft[~known] < 1)).all())
+
+
+fold_of = np.arange(LABELLED) % 5
+
+
+def test_held_out_scores_are_those_made_without_the_labels_of_a_fold(monkeypatch):
+    monkeypatch.setattr(module, "balanced_folds", lambda targets: fold_of)
+    seen = shown()
+    found = begun(seen, **HOW).state["held_out"]
+    for number in range(5):
+        out = fold_of == number
+        known = seen.targets.masked_fill(torch.from_numpy(out)[:, None], -1)
+        expected = soft_by_hand(seen, known, **HOW)[:LABELLED][out]
+        np.testing.assert_allclose(found[torch.from_numpy(out)], expected, atol=0.01)
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_poisoned_labels_of_a_fold_leave_its_held_out_scores_as_they_are(monkeypatch, number):
+    """Up to where the search for the minimum ends."""
+    monkeypatch.setattr(module, "balanced_folds", lambda targets: fold_of)
+    seen, out = shown(unknown=0.0), torch.from_numpy(fold_of == number)
+    poisoned = torch.where(out[:, None], 1 - seen.targets, seen.targets)
+    clean = begun(seen, **HOW).state
+    other = begun(Shown(poisoned, seen.labelled_vectors, seen.unlabelled_vectors), **HOW).state
+    torch.testing.assert_close(clean["held_out"][out], other["held_out"][out], atol=0.005, rtol=0)
+    assert float((clean["held_out"][~out] - other["held_out"][~out]).abs().max()) > 0.05
+    assert float((clean["soft_labelled"][out] - other["soft_labelled"][out]).abs().max()) > 0.4
+
+
+def test_held_out_scores_say_less_than_the_labels_but_more_than_nothing():
+    seen = shown(unknown=0.0)
+    state, wanted = begun(seen, **HOW).state, seen.targets.float()
+    by_heart = (state["soft_labelled"] - wanted).abs().mean()
+    assert by_heart < (state["held_out"] - wanted).abs().mean() < 0.45
+
+
+def default_strength():
+    return inspect.signature(choose_strength).parameters["otherwise"].default
+
+
+def test_the_strength_is_the_one_given_or_chosen_or_with_few_labels_the_default(monkeypatch):
+    assert float(begun(shown(), strength=7.0).state["strength"]) == 7.0
+    assert float(begun(shown()).state["strength"]) in [pytest.approx(one) for one in STRENGTHS]
+    seen = shown()
+    asked = []
+    monkeypatch.setattr(module, "try_strengths", lambda *given: asked.append(1) or module_tried(0.04))
+    assert choose_strength(seen.labelled_vectors[: FEW - 1], seen.targets[: FEW - 1]) == default_strength()
+    assert choose_strength(seen.labelled_vectors, torch.zeros_like(seen.targets)) == default_strength()
+    assert choose_strength(seen.labelled_vectors, torch.ones_like(seen.targets)) == default_strength()
+    assert choose_strength(seen.labelled_vectors, seen.targets.clamp(max=0)) == default_strength()
+    assert not asked
+    assert choose_strength(seen.labelled_vectors[:FEW], seen.targets[:FEW]) == 0.04
+
+
+def module_tried(strength):
+    from fewtags.crossfit import Tried
+
+    return Tried(strength, 0.5)
+
+
+def test_the_length_and_place_of_the_vectors_play_no_part():
+    seen = shown()
+    moved = Shown(seen.targets, 50 * seen.labelled_vectors + 7, 50 * seen.unlabelled_vectors + 7)
+    torch.testing.assert_close(begun(moved, **HOW).state["soft"], begun(seen, **HOW).state["soft"], atol=1e-3, rtol=0)
+    scaled = unit_scaled(moved.vectors)
+    torch.testing.assert_close(scaled.mean(0), torch.zeros(WIDTH), atol=1e-5, rtol=0)
+    assert float(scaled.square().sum(1).mean()) == pytest.approx(1.0, abs=1e-4)
+    assert not unit_scaled(torch.ones(4, 3)).any()
+
+
+def test_images_are_taught_their_own_row():
+    method = begun(shown(), **HOW)
+    rows = torch.tensor([4, 0, 33])
+    made = method.pseudo_labels(UnlabelledBatch(rows, torch.zeros(3, TAGS), torch.zeros(3, TAGS)))
+    assert torch.equal(made.targets, method.state["soft"][rows])
+    assert made.mask is None
+
+
+def batch_of_five(method, mixed):
+    """Two labelled and three unlabelled images, and what each of them is taught."""
+    random = torch.Generator().manual_seed(5)
+    logits = torch.randn(5, TAGS, generator=random)
+    mix = torch.tensor([[0.3, 4.0], [0.3, 0.0], [0.3, 2.0], [0.3, 1.0], [0.3, 3.0]])
+    of = {"whole_make": logits, "mix": mix} if mixed else {"whole_make": logits}
+    rows, unlabelled = torch.tensor([7, 2]), torch.tensor([3, 40, 11])
+    step = Step(
+        {name: value[:2] for name, value in of.items()},
+        shown().targets[rows],
+        {name: value[2:] for name, value in of.items()},
+        Pseudo(method.state["soft"][unlabelled]),
+        rows,
+    )
+    taught = torch.cat([method.state["soft_labelled"][rows], method.state["soft"][unlabelled]])
+    return step, logits.double(), taught.double(), mix
+
+
+def entropy(logit, wanted):
+    """-(t log p + (1 - t) log(1 - p))."""
+    chance = 1 / (1 + np.exp(-float(logit)))
+    return -(float(wanted) * np.log(chance) + (1 - float(wanted)) * np.log(1 - chance))
+
+
+@pytest.mark.parametrize("mixed", [True, False])
+def test_the_loss_is_the_cross_entropy_with_what_was_mixed(mixed):
+    method = begun(shown(), **HOW)
+    step, logits, taught, mix = batch_of_five(method, mixed)
+    expected = 0.0
+    for image in range(5):
+        other = int(mix[image, 1])
+        for tag in range(TAGS):
+            wanted = 0.3 * taught[image, tag] + 0.7 * taught[other, tag] if mixed else taught[image, tag]
+            expected += entropy(logits[image, tag], wanted)
+    (found,) = method.loss(step).values()
+    assert float(found) == pytest.approx(expected, rel=1e-5)
+
+
+def test_before_the_main_stage_a_pair_learns_what_both_know():
+    logits = torch.ones(3, 2)
+    targets = torch.tensor([[1, -1], [0, 1], [1, 0]], dtype=torch.int8)
+    mix = torch.tensor([[0.3, 1.0], [0.3, 2.0], [0.3, 0.0]])
+    alone = Neighbours().loss(Step({"whole_make": logits}, targets))["soft"]
+    assert float(alone) == pytest.approx(sum(entropy(1.0, target) for target in (1, 0, 1, 1, 0)), rel=1e-5)
+    pairs = Neighbours().loss(Step({"whole_make": logits, "mix": mix}, targets))["soft"]
+    first_tag, second_tag = (0.3, 0.7, 1.0), (0.3,)  # of the second tag, the first image knows nothing
+    assert float(pairs) == pytest.approx(sum(entropy(1.0, target) for target in first_tag + second_tag), rel=1e-5)
+
+
+def test_a_student_mixes_whole_images_while_it_learns_and_only_then():
+    torch.manual_seed(0)
+    student, vectors = Student(WIDTH, 8, TAGS, mixup=0.5), torch.randn(9, WIDTH)
+    torch.nn.init.normal_(student.top.weight)
+    assert student.eval()(vectors, "whole").keys() == {"whole_make"}
+    plain = student.eval()(vectors, "whole")["whole_make"]
+    student.train()
+    assert student(vectors, "patch").keys() == {"patch_make"}
+    found = student(vectors, "whole")
+    share, partner = found["mix"][:, :1], found["mix"][:, 1].long()
+    assert sorted(partner.tolist()) == list(range(9))
+    assert len(share.unique()) == 1
+    assert 0 < float(share[0]) < 1
+    mixed = student.eval()(share * vectors + (1 - share) * vectors[partner], "whole")["whole_make"]
+    torch.testing.assert_close(found["whole_make"], mixed)
+    unmixed = Student(WIDTH, 8, TAGS, mixup=0.0).train()
+    unmixed.load_state_dict(student.state_dict())
+    assert unmixed(vectors, "whole").keys() == {"whole_make"}
+    torch.testing.assert_close(unmixed(vectors, "whole")["whole_make"], plain)
+
+
+def test_a_student_starts_with_rare_tags_whatever_it_sees():
+    found = Student(WIDTH, 8, TAGS)(torch.randn(4, WIDTH), "whole")["whole_make"]
+    torch.testing.assert_close(found, torch.full((4, TAGS), -2.5))
+
+
+def test_the_body_brings_training_images_to_a_common_length():
+    seen, body = shown(), Centred(WIDTH)
+    away = seen.vectors - seen.vectors.mean(0)
+    body.settle(seen.vectors.mean(0), float(away.square().sum(1).mean().sqrt()))
+    found = body(seen.vectors.half())
+    torch.testing.assert_close(found.mean(0), torch.zeros(WIDTH), atol=1e-2, rtol=0)
+    assert float(found.square().sum(1).mean()) == pytest.approx(100.0, rel=1e-3)
+
+
+def finished(method, seen):
+    """The heads after training, their student with some weights of its own."""
+    torch.manual_seed(1)
+    heads = method.build_heads(WIDTH, TAGS)
+    torch.nn.init.normal_(heads.top.weight, std=0.3)
+    return method.finished_heads(heads.eval(), seen).eval()
+
+
+def scores(heads, vectors):
+    with torch.no_grad():
+        return heads(vectors, "whole")["whole_make"].sigmoid()
+
+
+NEW = torch.randn(25, WIDTH, generator=torch.Generator().manual_seed(9))
+
+
+def test_the_regression_that_is_kept_reads_the_vectors_as_they_come():
+    seen = shown()
+    heads = finished(begun(seen, learner="regression", strength=0.05), seen)
+    x = seen.vectors.double().numpy()
+    centre, length = x.mean(0), np.sqrt(((x - x.mean(0)) ** 2).sum(1).mean())
+    for tag in range(TAGS):
+        rows = np.flatnonzero(seen.targets[:, tag] >= 0)
+        model = LogisticRegression(C=1 / 0.05, tol=1e-10, max_iter=10_000)
+        model.fit((x[rows] - centre) / length, seen.targets[rows, tag])
+        expected = model.predict_proba((NEW.double().numpy() - centre) / length)[:, 1]
+        np.testing.assert_allclose(scores(heads, NEW)[:, tag], expected, atol=1e-3)
+
+
+def test_with_a_bank_half_of_a_score_comes_from_the_neighbours():
+    seen = shown()
+    method = begun(seen, bank=True, **HOW)
+    own = finished(Neighbours(**HOW), seen)
+    soft = torch.cat([method.state["soft_labelled"], method.state["soft"]])
+    of_others = find_neighbours(NEW, 5, seen.vectors.half()).average(soft)
+    expected = (scores(own, NEW) + of_others) / 2
+    torch.testing.assert_close(scores(finished(method, seen), NEW), expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("how", [{"bank": True}, {"learner": "regression"}])
+def test_without_any_epoch_what_is_kept_is_made_all_the_same(how):
+    """With --warmup 1 --epochs 0 the main stage never begins; regression and bank need none."""
+    seen = shown()
+    found = finished(Neighbours(**HOW, **how), seen)
+    torch.testing.assert_close(scores(found, NEW), scores(finished(begun(seen, **HOW, **how), seen), NEW))
+
+
+@pytest.fixture(scope="module")
+def backbone():
+    return build_backbone("efficientnet_lite0", pretrained=False).eval()
+
+
+@pytest.mark.parametrize("learner", ["student", "regression"])
+@pytest.mark.parametrize("bank", [True, False], ids=["with a bank", "without"])
+def test_a_saved_model_gives_the_same_scores(tmp_path, backbone, learner, bank):
+    seen = shown()
+    method = begun(seen, bank=bank, learner=learner, hidden=8, **HOW)
+    body = Centred(WIDTH)
+    body.settle(torch.randn(WIDTH), 3.0)
+    top = Network(body, finished(method, seen)).eval()
+    numbers = backbone.width * 6 - backbone.width  # half the picture, and four sizes of windows without a classifier
+    info = ModelInfo(
+        fewtags="0",
+        method="neighbours",
+        tags=["a", "b", "c"],
+        thresholds=[0.5, 0.4, None],
+        method_settings=method.model_dump(),
+        backbone=backbone.name,
+        input_shift=[backbone.shift.flatten().tolist()],
+        input_scale=[backbone.scale.flatten().tolist()],
+        features="evidence",
+        blocks="both",
+        components=WIDTH,
+        size=64,
+        patches=1,
+        patch_source="resized",
+        patch_size="full",
+        merge="logits",
+        alpha=1.0,
+        heads=[],
+        adapter=None,
+        frozen=True,
+        learned_from=LABELLED + UNLABELLED,
+    )
+    components = Components(torch.randn(numbers), torch.randn(numbers, WIDTH).half())
+    save_model(tmp_path / "model", Model(info, [backbone], top, components))
+    loaded = load_model(tmp_path)
+    assert loaded.info == info
+    assert torch.equal(loaded.components.mean, components.mean)
+    assert torch.equal(loaded.components.axes, components.axes)
+    with torch.no_grad():
+        assert torch.equal(loaded.top(NEW)["whole_make"], top(NEW)["whole_make"])
+    assert hasattr(loaded.top.heads, "soft") == bank
+
+
+def test_of_voc_a_batch_holds_17_labelled_and_111_unlabelled_images():
+    numbers = Neighbours.training(285, 5432)
+    assert (numbers["labelled_batch"], numbers["unlabelled_batch"]) == (17, 111)
+    assert (numbers["epochs"], numbers["warmup"]) == (15, 0)
+
+
+@pytest.mark.parametrize(("labelled", "unlabelled"), [(5, 20), (1, 1), (300, 1), (3, 4000), (57, 5660), (285, 0)])
+def test_small_data_is_seen_often_enough(labelled, unlabelled):
+    numbers = Neighbours.training(labelled, unlabelled)
+    of_labelled, of_unlabelled = numbers["labelled_batch"], numbers["unlabelled_batch"]
+    assert of_labelled >= 1
+    assert of_unlabelled >= 1
+    assert of_labelled + of_unlabelled == 128
+    steps = -(-max(1, unlabelled) // of_unlabelled)
+    assert numbers["epochs"] * steps >= 700
+    assert numbers["epochs"] >= 15
+
+
+def test_a_labelled_image_is_seen_three_times_as_often():
+    numbers = Neighbours.training(1000, 9000)
+    often = (numbers["labelled_batch"] / 1000) / (numbers["unlabelled_batch"] / 9000)
+    assert often == pytest.approx(3.0, rel=0.05)
+
+
+def test_the_cross_entropy_by_hand_is_that_of_torch():
+    logit, wanted = torch.tensor(0.7), torch.tensor(0.2)
+    assert entropy(logit, wanted) == pytest.approx(float(binary_cross_entropy_with_logits(logit, wanted)))
