@@ -15,8 +15,8 @@ from fewtags.training.run import RunFolder
 FIGURES = ("map", "map_paper", "cf1", "of1", "cf1_nanmean")
 PSEUDO = ("pseudo_cf1", "pseudo_cp", "pseudo_cr", "pseudo_positives")  # of the last epoch
 COLUMNS = [
-    "data", "labelled", "seed", "method", "settings", *FIGURES, *PSEUDO, "seconds", "peak_memory_mb",
-    "cores", "fewtags", "commit", "command",
+    "data", "labelled", "seed", "method", "features", "backbone", "size", "settings", *FIGURES, *PSEUDO,
+    "seconds", "peak_memory_mb", "cores", "fewtags", "commit", "command",
 ]  # fmt: skip
 
 
@@ -30,13 +30,18 @@ def row(run: Path, commit: str) -> dict[str, object]:
     pseudo = ([record for record in folder.records() if "pseudo_cf1" in record] or [{}])[-1]
     words = ["fewtags train", config.data, f"--method {config.method}", f"--seed {config.recipe.seed}"]
     words += [f"--labelled {config.labelled}"] * (config.labelled is not None)
-    words += [f"--size {config.recipe.size}"] * (config.recipe.size != 224)
-    words += [f"--tune {config.recipe.tune}", *(f"--set {word}" for word in changed)]
+    words += [f"--size {config.recipe.size}", f"--features {config.recipe.features}", f"--backbone {config.backbone}"]
+    recipe = [f"blocks={config.recipe.blocks}"] * (config.recipe.features == "evidence")
+    words += [f"--tune {config.recipe.tune}", *(f"--set {word}" for word in recipe + changed)]
+    kind = result.get("features", {}).get("blocks", "crops")
     return {
         "data": config.data.split(":")[0] if config.data.startswith("voc") else config.data,
         "labelled": config.labelled,
         "seed": config.recipe.seed,
         "method": config.method,
+        "features": kind,  # of evidence features the kind that was given or chosen
+        "backbone": config.backbone,
+        "size": config.recipe.size,
         "settings": " ".join(changed),
         **{name: round(100 * result[name], 2) for name in FIGURES},
         **{name: round(100 * pseudo[name], 1) if pseudo else "" for name in PSEUDO[:3]},
@@ -54,7 +59,7 @@ def row(run: Path, commit: str) -> dict[str, object]:
 
 def markdown(rows: list[dict[str, object]]) -> str:
     """The figures as a table to read."""
-    shown = ("method", "settings", "seed", "map", "cf1", "of1", *PSEUDO, "seconds")
+    shown = ("method", "features", "settings", "labelled", "seed", "map", "cf1", "of1", *PSEUDO, "seconds")
     lines = ["| " + " | ".join(shown) + " |", "|" + "---|" * len(shown)]
     lines += ["| " + " | ".join(str(each[name]) for name in shown) + " |" for each in rows]
     return "\n".join(lines) + "\n"

@@ -21,15 +21,8 @@ class Regression(NamedTuple):
 
 
 def fit_folds(vectors: Tensor, targets: Tensor, strength: float, fold: Tensor, tolerance: float) -> list[Regression]:
-    """For every fold a regression that has not seen its labels; fitted as one, the tags of all folds side by side.
-
-    fold [N]: the number of each image's fold.
-    """
-    hidden = without_folds(targets, fold)
-    every = fit_regression(vectors, torch.cat(hidden, dim=1), strength, tolerance)
-    tags = targets.shape[1]
-    starts = range(0, len(hidden) * tags, tags)
-    return [Regression(every.weight[at : at + tags], every.bias[at : at + tags]) for at in starts]
+    """For every fold [N] a regression that has not seen its labels."""
+    return [fit_regression(vectors, known, strength, tolerance) for known in without_folds(targets, fold)]
 
 
 def without_folds(targets: Tensor, fold: Tensor) -> list[Tensor]:

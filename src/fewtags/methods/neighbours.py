@@ -16,11 +16,14 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fewtags.crossfit import balanced_folds, held_out, try_strengths
+from fewtags.evaluation import mean_average_precision
 from fewtags.graph import clamp_known, find_neighbours, smooth
-from fewtags.methods.base import Method, Pseudo, Seen, Step, UnlabelledBatch
+from fewtags.methods.base import Method, Pseudo, Seen, Step, UnlabelledBatch, shares
 from fewtags.models.student import Bank, Centred, Student
 from fewtags.regression import Regression, fit_folds, fit_regression, without_folds
 
+SHARES = (0.0, 0.25, 0.5)  # tried by the labelled images
+NEAR = 0.003  # mAP; closer than this, the graph is trusted
 FEW = 20  # labelled images below which nothing can be chosen by leaving some of them out
 
 
@@ -34,10 +37,14 @@ class Neighbours(Method):
     """L2 penalty of the regression, for vectors of mean square length one; none tries a few by cross-fitting."""
     neighbours: int = Field(30, ge=1)
     """Neighbours of an image in the graph; 8 to 60 make no difference on VOC."""
-    share: float = Field(0.5, ge=0, lt=1)
-    """a: how much an image listens to its neighbours in each round; 0 leaves out the graph."""
+    share: float | None = Field(None, ge=0, lt=1)
+    """a: how much an image listens to its neighbours in each round; 0 leaves out the graph, none asks the labelled
+    images: where what looks alike is not tagged alike, the graph does harm."""
     rounds: int = Field(8, ge=1)
     """Rounds of smoothing; what is left to come after eight is less than half a percent."""
+    raise_rare: bool = True
+    """Scale every tag until its surest images are taught near 1: from 57 labels the regression gives a rare tag no more
+    than a few percent anywhere, and the student would not notice it. The order of images stays."""
     learner: Literal["student", "regression"] = "student"
     """What tags new images: the student, or the regression itself."""
     bank: bool = False
@@ -77,21 +84,31 @@ class Neighbours(Method):
         vectors = unit_scaled(torch.cat([seen.labelled_vectors, seen.unlabelled_vectors]))
         targets, count = seen.targets, len(seen.targets)
         strength = self.strength or choose_strength(vectors[:count], targets)
-        graph = find_neighbours(vectors, self.neighbours) if self.share else None
+        graph = find_neighbours(vectors, self.neighbours) if self.share != 0 else None
 
-        def make(model: Regression, known: Tensor) -> Tensor:
+        def first(model: Regression, known: Tensor) -> Tensor:
             found = model.logits(vectors).sigmoid().float()
-            first = torch.cat([clamp_known(found[:count], known), found[count:]])
-            return first if graph is None else smooth(first, graph, self.share, self.rounds)
+            return torch.cat([clamp_known(found[:count], known), found[count:]])
 
-        soft = make(fit_regression(vectors[:count], targets, strength), targets)
-        self.state["soft_labelled"], self.state["soft"] = soft[:count], soft[count:]
+        def smoothed(probabilities: Tensor, share: float) -> Tensor:
+            return smooth(probabilities, graph, share, self.rounds) if graph and share else probabilities
+
         fold = torch.from_numpy(balanced_folds(targets.cpu().numpy())).to(targets.device)
-        models = fit_folds(vectors[:count], targets, strength, fold, tolerance=1e-3)
         without = without_folds(targets, fold)
-        made = [make(model, known)[:count] for model, known in zip(models, without, strict=True)]
-        self.state["held_out"] = held_out(fold, made)
-        self.state["strength"] = torch.tensor(strength)
+        models = fit_folds(vectors[:count], targets, strength, fold, tolerance=1e-3)
+        firsts = [first(model, known) for model, known in zip(models, without, strict=True)]
+        share = self.share
+        if share is None:
+            held = {one: held_out(fold, [smoothed(each, one)[:count] for each in firsts]) for one in SHARES}
+            share = choose_share(held, targets)
+        made = [smoothed(each, share) for each in firsts]
+        soft = smoothed(first(fit_regression(vectors[:count], targets, strength), targets), share)
+        if self.raise_rare:
+            soft = raised(soft, shares(targets))
+            made = [raised(each, shares(known)) for each, known in zip(made, without, strict=True)]
+        self.state["soft_labelled"], self.state["soft"] = soft[:count], soft[count:]
+        self.state["held_out"] = held_out(fold, [each[:count] for each in made])
+        self.state["strength"], self.state["share"] = torch.tensor(strength), torch.tensor(share)
 
     def pseudo_labels(self, batch: UnlabelledBatch) -> Pseudo:
         """The smoothed probabilities, as they are."""
@@ -148,6 +165,29 @@ class Neighbours(Method):
 def unit_scaled(vectors: Tensor) -> Tensor:
     """Vectors [n, d] moved to mean zero and brought to mean square length one."""
     return (vectors - vectors.mean(0)) / _length(vectors)
+
+
+def raised(soft: Tensor, share: Tensor, level: float = 0.9) -> Tensor:
+    """Probabilities [n, K] scaled up where even the surest images of a tag stay below the level, and cut at 1.
+
+    The surest are the top percent of all images, or half of those that should show the tag by its share [K] among
+    the labelled images if that is less.
+    """
+    some = torch.minimum(share / 2, torch.tensor(0.01)).clamp(min=1 / len(soft))
+    place = (some * len(soft)).long().clamp(max=len(soft)) - 1  # counted from the top
+    top = soft.sort(0, descending=True).values.gather(0, place[None])[0]
+    factor = torch.where(share > 0, (level / top.clamp(min=1e-6)).clamp(min=1), 1.0)
+    return (soft * factor).clamp(max=1)
+
+
+def choose_share(held: dict[float, Tensor], targets: Tensor) -> float:
+    """The share whose held-out scores [N, K] rank the labelled images best; the largest where it is a near tie."""
+    default = max(held)
+    if len(targets) < FEW or not bool((targets == 1).any()):
+        return default
+    known = targets.cpu().numpy()
+    found = {share: mean_average_precision(scores.cpu().numpy(), known) for share, scores in held.items()}
+    return max(share for share, value in found.items() if value >= max(found.values()) - NEAR)
 
 
 def choose_strength(vectors: Tensor, targets: Tensor, otherwise: float = 0.003) -> float:

@@ -1,0 +1,259 @@
+"""Take the gain apart: features × learners × backbones on VOC 2012, in one process that shares the features.
+
+    python results/voc/recipe.py PATH              every row, on val: results/voc/recipe.csv and recipe.md
+    python results/voc/recipe.py PATH --develop    on images held out of train (285 and 57 labelled): recipe-develop.csv
+    python results/voc/recipe.py --table           the tables again from the CSV files, without training
+
+Rows that are in the CSV file already are not run again; `--rows TEXT` runs those whose name contains it. PATH holds
+VOCdevkit with the full-size images.
+"""
+
+import argparse
+import csv
+import os
+import subprocess
+import time
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fewtags.data import Catalogue, Role, hide, read
+from fewtags.evaluation import summarise
+from fewtags.features.evidence import make_readers
+from fewtags.models import build_backbone
+from fewtags.thresholds import metric_adaptive
+from fewtags.training.build import build_network, make_fabric
+from fewtags.training.config import resolve
+from fewtags.training.evidence import EvidenceTable
+from fewtags.training.loop import Loop
+from fewtags.training.prepare import ROLES, Preparation, Supply, fingerprints, prepare, targets_of
+from fewtags.training.run import StopRequest
+from fewtags.training.source import FeatureSource, Stored
+
+HERE = Path(__file__).parent
+LITE0, BOTH = "efficientnet_lite0", "efficientnet_lite0+efficientnet_lite2"
+REGRESSION = {"learner": "regression", "share": "0", "epochs": "1"}
+SEEDS = (1, 2, 3, 4, 5)
+SHARES = (0.01, 0.10, 0.15, 0.20)  # with seed 1
+TRAINING = 4285  # images to learn from on the development split
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    backbone: str
+    size: int
+    features: str  # pooled, crops, evidence, both
+    learner: str
+    method: str
+    settings: tuple[tuple[str, str], ...] = ()
+    seeds: tuple[int, ...] = SEEDS
+    shares: tuple[float, ...] = SHARES
+
+    @property
+    def name(self) -> str:
+        """Known by this in the CSV file."""
+        return f"{self.backbone.replace('efficientnet_', '')} {self.size} {self.features}: {self.learner}"
+
+
+def row(backbone: str, size: int, features: str, learner: str, method: str, settings: dict[str, str], **more) -> Row:
+    """A row; the learned settings as a tuple, so that it can be a key."""
+    return Row(backbone, size, features, learner, method, tuple(settings.items()), **more)
+
+
+FEW = {"seeds": (1, 2, 3), "shares": ()}
+ROWS = [
+    row(LITE0, 224, "pooled", "logistic regression", "neighbours", REGRESSION),
+    row(LITE0, 224, "crops", "asl, five views", "asl", {"patches": "2"}, **FEW),
+    row(LITE0, 224, "crops", "cap", "cap", {}, **FEW),
+    row(LITE0, 224, "crops", "d2l", "d2l", {}, **FEW),
+    row(LITE0, 224, "both", "logistic regression", "neighbours", REGRESSION),
+    row(LITE0, 224, "both", "student", "neighbours", {}, **FEW),
+    row(LITE0, 448, "both", "logistic regression", "neighbours", REGRESSION),
+    row(LITE0, 448, "both", "student", "neighbours", {}, **FEW),
+    row(BOTH, 448, "pooled", "logistic regression", "neighbours", REGRESSION),
+    row(BOTH, 448, "pooled", "student", "neighbours", {}, **FEW),
+    row(BOTH, 448, "evidence", "logistic regression", "neighbours", REGRESSION),
+    row(BOTH, 448, "evidence", "student", "neighbours", {}, **FEW),
+    row(BOTH, 448, "both", "logistic regression", "neighbours", REGRESSION),
+    row(BOTH, 448, "both", "regression and neighbours", "neighbours",
+        {"learner": "regression", "bank": "true", "epochs": "1"}),
+    row(BOTH, 448, "both", "student without the graph", "neighbours", {"share": "0"}),
+    row(BOTH, 448, "both", "student", "neighbours", {"learner": "student"}),
+    row(BOTH, 448, "both", "student and neighbours", "neighbours", {"learner": "student", "bank": "true"}),
+    row(BOTH, 448, "both", "asl", "asl", {}, **FEW),
+    row(BOTH, 448, "both", "asl, five views", "asl", {"patches": "2"}, **FEW),
+    row(BOTH, 448, "both", "cap", "cap", {}, **FEW),
+    row(BOTH, 448, "both", "d2l", "d2l", {}, **FEW),
+    row(BOTH, 448, "both", "d2l, quantiles for MAT", "d2l", {"thresholds": "proportion"}, **FEW),
+]  # fmt: skip
+COLUMNS = [
+    "name", "labelled", "seed", "map", "cf1", "of1", "seconds", "cores", "fewtags", "commit", "method", "settings",
+]  # fmt: skip
+
+
+class Features:
+    """Everything that one kind of features needs once."""
+
+    def __init__(self, voc: Catalogue, keys: list[bytes], each: Row, patches: int) -> None:
+        self._voc, self._each = voc, each
+        self._where = {name: place for place, name in enumerate(voc.names)}
+        self.backbones = [build_backbone(one).eval() for one in each.backbone.split("+")]
+        if each.features == "crops":
+            return
+        # at 224 px the pooled vector is that of the half-size reading of 448: no pass of its own is needed
+        size = 448 if each.features == "pooled" else each.size
+        table = EvidenceTable(make_readers(self.backbones, size, patches), size, torch.device("cpu"))
+        self._table, self._keys = table, keys
+        self._projected: dict[frozenset[int], np.ndarray] = {}
+
+    def supply(self, catalogue: Catalogue, method, recipe, fabric) -> Supply:
+        """What the loop reads of a catalogue with its roles."""
+        each = self._each
+        if each.features == "crops":
+            patches, draws = method.patches, method.draws_views
+            how = Preparation(self.backbones, recipe, patches, method.uses_unlabelled, draws, 0, fabric, StopRequest())
+            return prepare(catalogue, how).supply
+        rows = {part: np.array([self._where[catalogue.names[r]] for r in catalogue.rows(role)], np.int64)
+                for part, role in ROLES.items()}  # fmt: skip
+        training = frozenset([*rows["labelled"].tolist(), *rows["unlabelled"].tolist()])
+        if training not in self._projected:
+            components = self._table.components([self._keys[r] for r in training], each.features, recipe.components)
+            self._projected = {training: self._table.project(self._keys, each.features, components)}
+        found = self._projected[training]
+        return Supply(FeatureSource({part: Stored(found, some) for part, some in rows.items()}), found.shape[-1])
+
+
+def development_split(voc: Catalogue, seed: int, labelled: int) -> Catalogue:
+    """Train images only, in new roles."""
+    rows = voc.rows(Role.LABELLED)
+    drawn = voc.take(rows[np.random.RandomState(seed).permutation(len(rows))])
+    roles = np.full(len(drawn), Role.TEST, np.int8)
+    roles[:labelled] = Role.LABELLED
+    roles[labelled:TRAINING] = Role.UNLABELLED
+    return replace(drawn, roles=roles)
+
+
+def measure(features: Features, catalogue: Catalogue, each: Row, seed: int) -> dict[str, float]:
+    """One run: figures on the test images in percent, and seconds."""
+    began = time.monotonic()
+    labelled, unlabelled = (len(catalogue.rows(role)) for role in (Role.LABELLED, Role.UNLABELLED))
+    kind = "crops" if each.features == "crops" else "evidence"
+    given = {"seed": seed, "size": each.size, "features": kind}
+    share = labelled / (labelled + unlabelled)
+    method, recipe = resolve(
+        each.method, "heads", "ours", share, True, given, dict(each.settings), labelled, unlabelled
+    )
+    fabric = make_fabric(recipe)
+    supply = features.supply(catalogue, method, recipe, fabric)
+    targets = targets_of(catalogue)
+    network = build_network(features.backbones[0], supply, method, recipe, len(catalogue.tags), fabric)
+    loop = Loop(network, supply.source, method, recipe, targets, fabric)
+    chosen = loop.run()
+    known, truth = targets.labelled.numpy(), targets.test.numpy()
+    held_out = method.state.get("held_out")
+    judged = loop.scores("labelled", "plain", chosen) if held_out is None else held_out
+    thresholds = metric_adaptive(judged.numpy(), known, "f1")
+    found = summarise(loop.scores("test", "plain", chosen).numpy(), truth, thresholds, catalogue.tags)
+    figures = {name: round(100 * found[name], 2) for name in ("map", "cf1", "of1")}
+    return {**figures, "seconds": round(time.monotonic() - began, 1)}
+
+
+def main() -> None:
+    """Run what is missing, then write the table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("path", nargs="?")
+    parser.add_argument("--develop", action="store_true")
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--rows", default="")
+    parser.add_argument("--commit", default="")
+    parser.add_argument("--set", nargs="*", default=[], help="other settings for these rows, noted in their name")
+    given = parser.parse_args()
+    if not given.table:
+        run_all(given)
+    for file in (HERE / "recipe.csv", HERE / "recipe-develop.csv"):
+        if file.exists():
+            file.with_suffix(".table.md").write_text(table(read_rows(file)), encoding="utf-8")
+
+
+def run_all(given: argparse.Namespace) -> None:
+    """Every row that is not there yet."""
+    file = HERE / ("recipe-develop.csv" if given.develop else "recipe.csv")
+    voc = read(f"voc:{given.path}")
+    if given.develop:
+        voc = voc.take(voc.rows(Role.LABELLED))
+    keys = fingerprints(voc, {})
+    commit = given.commit or subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+    @cache
+    def features_of(backbone: str, size: int, kind: str, patches: int) -> Features:
+        return Features(voc, keys, Row(backbone, size, kind, "", ""), patches)
+
+    for each in ROWS:
+        extra = tuple(tuple(word.split("=")) for word in given.set)
+        each = replace(each, settings=each.settings + extra, learner=" ".join([each.learner, *given.set]))
+        if given.rows not in each.name:
+            continue
+        cases = [(0.05, seed) for seed in each.seeds] + [(share, 1) for share in each.shares]
+        if given.develop:
+            cases = [(count, seed) for count in ((285, 57) if each.shares else (285,)) for seed in (1001, 1002, 1003)]
+        for amount, seed in cases:
+            done = {(r["name"], float(r["labelled"]), int(r["seed"])) for r in read_rows(file)}
+            if (each.name, float(amount), seed) in done:
+                continue
+            patches = int(dict(each.settings).get("patches", 2 if each.method == "d2l" else 1))
+            features = features_of(each.backbone, each.size, each.features, patches)
+            catalogue = development_split(voc, seed, amount) if given.develop else hide(voc, amount, seed)
+            found = measure(features, catalogue, each, seed)
+            append(file, {
+                "name": each.name, "labelled": amount, "seed": seed, **found, "cores": os.cpu_count(),
+                "fewtags": __import__("fewtags").__version__, "commit": commit, "method": each.method,
+                "settings": " ".join(f"{key}={value}" for key, value in each.settings),
+            })  # fmt: skip
+            print(each.name, amount, seed, found, flush=True)
+
+
+def read_rows(file: Path) -> list[dict[str, str]]:
+    """What the CSV file holds."""
+    if not file.exists():
+        return []
+    with file.open(encoding="utf-8", newline="") as content:
+        return list(csv.DictReader(content))
+
+
+def append(file: Path, values: dict[str, object]) -> None:
+    """One more row."""
+    new = not file.exists()
+    with file.open("a", encoding="utf-8", newline="") as content:
+        writer = csv.DictWriter(content, COLUMNS)
+        if new:
+            writer.writeheader()
+        writer.writerow(values)
+
+
+def table(rows: list[dict[str, str]]) -> str:
+    """Mean over the seeds where there are several, one line a name."""
+    amounts = sorted({float(r["labelled"]) for r in rows}, key=lambda amount: (amount != 0.05, amount))
+    lines = ["| | " + " | ".join(f"{amount:g}" for amount in amounts) + " | seconds a run |",
+             "|---|" + "---|" * (len(amounts) + 1)]  # fmt: skip
+    for name in dict.fromkeys(r["name"] for r in rows):
+        mine = [r for r in rows if r["name"] == name]
+        cells = []
+        for amount in amounts:
+            maps = [float(r["map"]) for r in mine if float(r["labelled"]) == amount]
+            spread = f" ± {np.std(maps, ddof=1):.1f}" if len(maps) > 1 else ""
+            count = f" ({len(maps)} seeds)" if len(maps) > 1 else ""
+            cells.append(f"{np.mean(maps):.1f}{spread}{count}" if maps else "")
+        seconds = np.mean([float(r["seconds"]) for r in mine])
+        lines.append(f"| {name} | " + " | ".join(cells) + f" | {seconds:.0f} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
