@@ -50,7 +50,7 @@ def shown(unknown=0.15, labelled=LABELLED):
 
 
 def begun(seen, **settings):
-    method = Neighbours(**{"raise_rare": False, **settings})
+    method = Neighbours(**{"raise_rare": False, "share": 0.5, **settings})
     method.begin_main(seen)
     return method
 
@@ -399,6 +399,7 @@ def test_a_rare_tag_is_raised_until_its_surest_images_are_taught_near_one_in_the
     found = module.raised(soft, torch.tensor([0.2, 0.2, 0.0]))
     fourth = soft[:, 0].sort(descending=True).values[3]  # one percent of 400
     torch.testing.assert_close(found[:, 0], (soft[:, 0] * 0.9 / fourth).clamp(max=1))
-    assert torch.equal(found[:, 1:], soft[:, 1:])  # sure enough; and never shown by a labelled image
+    assert torch.equal(found[:, 1], soft[:, 1])  # sure enough
+    torch.testing.assert_close(found[:, 2].sort().values[-4], torch.tensor(0.9))  # shown by no labelled image
     rarer = module.raised(soft, torch.tensor([0.005, 0.2, 0.0]))  # a single image of 400 should show it
     torch.testing.assert_close(rarer[:, 0].max(), torch.tensor(0.9))

@@ -171,13 +171,14 @@ def raised(soft: Tensor, share: Tensor, level: float = 0.9) -> Tensor:
     """Probabilities [n, K] scaled up where even the surest images of a tag stay below the level, and cut at 1.
 
     The surest are the top percent of all images, or half of those that should show the tag by its share [K] among
-    the labelled images if that is less.
+    the labelled images if that is less. A tag that no labelled image shows is raised too: the graph takes it from
+    images that look like labelled ones, so what is left is what nobody has labelled yet.
     """
-    some = torch.minimum(share / 2, torch.tensor(0.01)).clamp(min=1 / len(soft))
+    percent = torch.tensor(0.01, device=soft.device)
+    some = torch.where(share > 0, torch.minimum(share / 2, percent), percent).clamp(min=1 / len(soft))
     place = (some * len(soft)).long().clamp(max=len(soft)) - 1  # counted from the top
     top = soft.sort(0, descending=True).values.gather(0, place[None])[0]
-    factor = torch.where(share > 0, (level / top.clamp(min=1e-6)).clamp(min=1), 1.0)
-    return (soft * factor).clamp(max=1)
+    return (soft * (level / top.clamp(min=1e-6)).clamp(min=1)).clamp(max=1)
 
 
 def choose_share(held: dict[float, Tensor], targets: Tensor) -> float:
