@@ -30,6 +30,8 @@ torch.set_num_threads(1)
 
 HEADS = ("--method", "d2l", "--tune", "heads", "--size", "64", "--warmup", "2", "--epochs", "2")
 HEADS += ("--set", "warmup_batch=3", "labelled_batch=2", "unlabelled_batch=5", "adapter=16")
+AUTO = ("--tune", "heads", "--size", "64", "--epochs", "2")
+AUTO += ("--set", "labelled_batch=2", "unlabelled_batch=5", "hidden=16", "components=8")
 ALL = ("--method", "d2l", "--tune", "all", "--size", "32", "--warmup", "1", "--epochs", "2", "--workers", "0")
 ALL += ("--set", "warmup_batch=8", "labelled_batch=2", "unlabelled_batch=6", "patches=1")
 TAGS = ("red", "green", "striped")

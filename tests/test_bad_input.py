@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 
 import fewtags
 from fewtags.cli import run
+from fewtags.models import build_backbone
 
 QUICK = ["--method", "d2l", "--size", "64", "--warmup", "2", "--epochs", "2"]
 LABELS = "image,tags\na.png,sea|dog\nb.png,sea\n"
@@ -245,6 +246,33 @@ def option_unknown(desk: Desk) -> list[str]:
 @case("No such command 'trian'", "train")
 def verb_unknown(desk: Desk) -> list[str]:
     return ["trian", "scenes:32"]
+
+
+@case("encoder.onnx", "no such")
+def onnx_file_missing(desk: Desk) -> list[str]:
+    return train("scenes:32", "--backbone", "onnx:encoder.onnx")
+
+
+@case("notes.onnx", "no ONNX file", "export it again")
+def onnx_file_that_is_text(desk: Desk) -> list[str]:
+    return train("scenes:32", "--backbone", f"onnx:{desk.file('notes.onnx', 'no model')}")
+
+
+@case("efficientnet_lite0+efficientnet_lite2", "--features evidence")
+def several_backbones_for_crops(desk: Desk) -> list[str]:
+    return train("scenes:32", "--features", "crops", "--backbone", "efficientnet_lite0+efficientnet_lite2")
+
+
+@case("small.safetensors", "one file cannot fill", "choose one backbone")
+def one_weight_file_for_several_backbones(desk: Desk) -> list[str]:
+    save_file(build_backbone("resnet18", pretrained=False).state_dict(), desk.here / "small.safetensors")
+    words = ["--backbone", "resnet18+resnet18", "--weights", "small.safetensors"]
+    return train("scenes:32", "--features", "evidence", *words)
+
+
+@case("features", "crops", "evidence")
+def features_unknown(desk: Desk) -> list[str]:
+    return train("scenes:32", "--features", "evidences")
 
 
 @case("weights.safetensors", "no such weight file", "--weights")

@@ -24,6 +24,7 @@ from fewtags.training.loop import Observer
 from fewtags.training.run import RunFolder, Watch
 from small_runs import (
     ALL,
+    AUTO,
     HEADS,
     TAGS,
     Stopped,
@@ -40,7 +41,7 @@ from small_runs import (
     write_rows,
 )
 
-OPTIONS = {"heads": HEADS, "all": ALL}
+OPTIONS = {"heads": HEADS, "auto": AUTO, "all": ALL}
 
 
 class Turns(Method):
@@ -214,7 +215,14 @@ def processes(cache):
 
 @pytest.mark.parametrize(
     ("tune", "moment"),
-    [("heads", "1 0 1"), ("all", "1 1 1"), ("heads", "checkpoint"), ("heads", "features")],
+    [
+        ("heads", "1 0 1"),
+        ("auto", "0 1 1"),
+        ("all", "1 1 1"),
+        ("heads", "checkpoint"),
+        ("heads", "features"),
+        ("auto", "features"),
+    ],
 )
 def test_a_killed_run_goes_on_to_the_same_model(
     processes, cache, data, never_stopped, tmp_path, monkeypatch, tune, moment
