@@ -270,6 +270,11 @@ def one_weight_file_for_several_backbones(desk: Desk) -> list[str]:
     return train("scenes:32", "--features", "evidence", *words)
 
 
+@case("--features evidence", "--tune heads")
+def evidence_for_a_network_that_learns(desk: Desk) -> list[str]:
+    return train("scenes:32", "--features", "evidence", "--tune", "all")
+
+
 @case("features", "crops", "evidence")
 def features_unknown(desk: Desk) -> list[str]:
     return train("scenes:32", "--features", "evidences")

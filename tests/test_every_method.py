@@ -17,10 +17,22 @@ def test_every_method_passes(name, check):
     check(lambda: make_method(name, {}))
 
 
+@pytest.mark.parametrize("features", ["crops", "evidence"])
 @pytest.mark.parametrize("name", method_names())
-def test_every_method_trains_tags_and_evaluates_on_scenes(name, tmp_path, capsys):
+def test_every_method_trains_tags_and_evaluates_on_scenes(name, features, tmp_path, capsys):
     out = tmp_path / "run"
-    quick = ["--size", "64", "--warmup", "1", "--epochs", "2"]
+    quick = [
+        "--features",
+        features,
+        "--backbone",
+        "efficientnet_lite0",
+        "--size",
+        "64",
+        "--warmup",
+        "1",
+        "--epochs",
+        "2",
+    ]
     assert run(["train", "scenes:40", "--labelled", "0.3", "--method", name, "--out", str(out), *quick]) == 0
     picture = tmp_path / "scene.png"
     draw(1, 3)[0].save(picture)

@@ -1,10 +1,10 @@
 """Take the gain apart: features × learners × backbones on VOC 2012, in one process that shares the features.
 
-    python results/voc/recipe.py PATH              every row, on val: results/voc/recipe.csv and recipe.md
+    python results/voc/recipe.py PATH              every row, on val: recipe.csv, and the table in recipe.md
     python results/voc/recipe.py PATH --develop    on images held out of train (285 and 57 labelled): recipe-develop.csv
     python results/voc/recipe.py --table           the tables again from the CSV files, without training
 
-Rows that are in the CSV file already are not run again; `--rows TEXT` runs those whose name contains it. PATH holds
+Rows that are in the CSV file already are not run again; `--rows TEXT` runs those whose name ends with it. PATH holds
 VOCdevkit with the full-size images.
 """
 
@@ -175,9 +175,8 @@ def main() -> None:
     given = parser.parse_args()
     if not given.table:
         run_all(given)
-    for file in (HERE / "recipe.csv", HERE / "recipe-develop.csv"):
-        if file.exists():
-            file.with_suffix(".table.md").write_text(table(read_rows(file)), encoding="utf-8")
+    for name in ("recipe.csv", "recipe-develop.csv"):
+        put_table(HERE / "recipe.md", name, table(read_rows(HERE / name)))
 
 
 def run_all(given: argparse.Namespace) -> None:
@@ -198,7 +197,7 @@ def run_all(given: argparse.Namespace) -> None:
     for each in ROWS:
         extra = tuple(tuple(word.split("=")) for word in given.set)
         each = replace(each, settings=each.settings + extra, learner=" ".join([each.learner, *given.set]))
-        if given.rows not in each.name:
+        if not each.name.endswith(given.rows):
             continue
         cases = [(0.05, seed) for seed in each.seeds] + [(share, 1) for share in each.shares]
         if given.develop:
@@ -235,6 +234,14 @@ def append(file: Path, values: dict[str, object]) -> None:
         if new:
             writer.writeheader()
         writer.writerow(values)
+
+
+def put_table(document: Path, name: str, lines: str) -> None:
+    """Replace what stands in a document between the marks of a CSV file."""
+    text = document.read_text(encoding="utf-8")
+    before, mark, rest = text.partition(f"<!-- {name} -->\n")
+    if mark:
+        document.write_text(before + mark + lines + "<!-- end" + rest.partition("<!-- end")[2], encoding="utf-8")
 
 
 def table(rows: list[dict[str, str]]) -> str:

@@ -35,7 +35,7 @@ from fewtags.training.prepare import Preparation, prepare
 from fewtags.training.recipe import Recipe
 from fewtags.training.run import RunFolder, StopRequest, Watch
 
-OPTIONS_ONLY = ("seed", "tune", "protocol")  # what split and defaults follow: options, never `--set`
+OPTIONS_ONLY = ("seed", "tune", "protocol", "features")  # what split and defaults follow: options, never `--set`
 KIND_WORDS = {"both": "both kinds", "evidence": "evidence of windows", "pooled": "pooled vectors"}
 SHOWN_BAD = 5  # images that cannot be used, on the screen
 SCENES_LABELLED = 0.1  # what stays labelled of the drawn scenes unless told otherwise
@@ -80,7 +80,7 @@ def train(
 
     The arguments are those of `fewtags train`. Settings are those that `fewtags methods NAME` lists.
 
-    >>> run = fewtags.train("photos", method="d2l", out="run")    # doctest: +SKIP
+    >>> run = fewtags.train("photos", out="run")    # doctest: +SKIP
     """
     began = time.monotonic()
     _check_choices(features=features, tune=tune, protocol=protocol, split=split)
@@ -88,6 +88,8 @@ def train(
     catalogue = _read(str(data), labels, labelled, seed, split)
     on_gpu = torch.cuda.is_available()
     tune = tune or ("all" if on_gpu or protocol == "paper" else "heads")
+    if tune == "all" and features == "evidence":
+        raise UserError("--features evidence: features are stored with --tune heads only")
     labelled_count, unlabelled_count = (len(catalogue.rows(role)) for role in (Role.LABELLED, Role.UNLABELLED))
     plan = choose(method, tune, features, backbone, unlabelled_count > 0)
     method, backbone = plan.method, plan.backbone

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fewtags.training.loop import Loop
 
 Record = dict[str, Any]
+LOOKS = 40  # at the test split in a stage, spread over its epochs
 FIGURES = ("map", "map_paper", "cf1", "of1", "cf1_nanmean")
 
 
@@ -39,7 +40,9 @@ class Judge:
         if thresholds is not None:
             values = thresholds.tolist()
             record["thresholds"] = [value if np.isfinite(value) else None for value in values]
-        worth_it = stage.name == "main" or epoch == stage.epochs - 1 or self.paper
+        last = epoch == stage.epochs - 1
+        often = stage.name == "main" and epoch % -(-stage.epochs // LOOKS) == 0  # short epochs are many
+        worth_it = often or last or self.paper
         if loop.targets.test is not None and worth_it:
             record |= test_figures(loop, loop.average.network, thresholds)
             if self.paper:
