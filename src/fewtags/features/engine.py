@@ -19,7 +19,7 @@ from fewtags.files import cache_folder, written_whole
 from fewtags.models.backbone import Backbone
 from fewtags.models.onnx_file import OnnxFileBackbone
 from fewtags.models.weights import digest
-from fewtags.progress import Progress
+from fewtags.progress import say
 
 BATCH = 4  # pictures in one forward; many more fall out of the cores' caches
 
@@ -105,9 +105,9 @@ def exported(reader: Reader, size: int) -> Path:
     name = re.sub(r"[^\w.-]+", "-", reader.name)
     file = cache_folder() / "engines" / f"{name}-{size}-{content}.onnx"
     if not file.exists():
-        with written_whole(file) as out, Progress(f"building the engine of {reader.name}, once", 1) as progress:
+        say(f"building a fast engine for {reader.name} at {size} px: once, some ten seconds")
+        with written_whole(file) as out:
             out.write(to_onnx(_FromPictures(reader).eval(), size))
-            progress.advance()
     return file
 
 

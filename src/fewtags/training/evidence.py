@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -93,10 +93,10 @@ class EvidenceTable:
             found[start : start + ROWS, 0] = components.project(self.read(keys[start : start + ROWS], blocks))
         return found
 
-    def choose(self, keys: Sequence[bytes], targets: Tensor) -> Choice:
+    def choose(self, keys: Sequence[bytes], targets: Tensor, tick: Callable[[], None] = lambda: None) -> Choice:
         """By the labelled images: each kind is tried in five folds, near ties go to both.
 
-        keys and targets [N, K] of the labelled images. With too few of them both kinds are taken unasked.
+        keys and targets [N, K] of the labelled images; tick: called after each kind.
         """
         if not any(reader.mapped for reader in self.readers):
             return Choice("pooled", {})
@@ -106,6 +106,7 @@ class EvidenceTable:
         for kind in KINDS:
             wholes = torch.from_numpy(self.read([keys[row] for row in few], kind)[:, 0]).double()
             tried[kind] = try_strengths(coordinates(wholes), known, (0.003, 0.03)).map
+            tick()
         best = max(tried.values())
         return Choice(next(kind for kind in KINDS if tried[kind] >= best - NEAR or kind == "pooled"), tried)
 

@@ -20,7 +20,7 @@ from fewtags.features.forward import store_folder
 from fewtags.files import cache_folder
 from fewtags.models.backbone import Backbone
 from fewtags.progress import Progress
-from fewtags.training.evidence import FEW, Choice, EvidenceTable
+from fewtags.training.evidence import FEW, KINDS, Choice, EvidenceTable
 from fewtags.training.loop import Targets
 from fewtags.training.recipe import Recipe
 from fewtags.training.run import StopRequest
@@ -142,8 +142,9 @@ class _Evidence:
             _stored(store, keys)
         choice = Choice(recipe.blocks, {}) if recipe.blocks != "choose" else Choice("both", {})
         if recipe.blocks == "choose" and len(mine["labelled"]) >= FEW:
-            with Progress("choosing features by the labelled images", 1, show=self._how.fabric.is_global_zero):
-                choice = table.choose(mine["labelled"], targets_of(catalogue).labelled)
+            say_it = self._how.fabric.is_global_zero
+            with Progress("trying features on the labelled images", len(KINDS), show=say_it) as progress:
+                choice = table.choose(mine["labelled"], targets_of(catalogue).labelled, progress.advance)
         with Progress("components of the features", 1 + len(ROLES), show=self._how.fabric.is_global_zero) as progress:
             components = table.components(mine["labelled"] + mine["unlabelled"], choice.blocks, recipe.components)
             progress.advance()
