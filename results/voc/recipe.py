@@ -82,7 +82,7 @@ ROWS = [
     row(BOTH, 448, "both", "logistic regression", "neighbours", REGRESSION),
     row(BOTH, 448, "both", "regression and neighbours", "neighbours",
         {"learner": "regression", "bank": "true", "epochs": "1"}),
-    row(BOTH, 448, "both", "student without the graph", "neighbours", {"share": "0"}),
+    row(BOTH, 448, "both", "student without the graph", "neighbours", {"share": "0"}, **FEW),
     row(BOTH, 448, "both", "student", "neighbours", {"learner": "student"}),
     row(BOTH, 448, "both", "student and neighbours", "neighbours", {"learner": "student", "bank": "true"}),
     row(BOTH, 448, "both", "asl", "asl", {}, **FEW),
