@@ -671,7 +671,7 @@ def test_without_any_map_there_is_nothing_to_choose():
 def test_with_few_labelled_images_both_kinds_are_taken_unasked(tmp_path, shown, monkeypatch, labelled, asked):
     calls = []
 
-    def choose(self, keys, targets):
+    def choose(self, keys, targets, tick):
         calls.append((len(keys), len(targets)))
         return Choice("evidence", {"evidence": 0.5})
 
