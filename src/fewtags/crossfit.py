@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fewtags.evaluation import mean_average_precision
-from fewtags.regression import fit_folds
+from fewtags.regression import fit_folds, own_basis
 
 FOLDS = 5
 STRENGTHS = (0.001, 0.003, 0.01, 0.03, 0.1)  # of the regression, for vectors of mean square length one
@@ -54,8 +54,10 @@ def try_strengths(vectors: Tensor, targets: Tensor, strengths: Sequence[float] =
     vectors, targets = vectors[asked], targets[asked]
     fold = torch.from_numpy(balanced_folds(targets.cpu().numpy())).to(targets.device)
 
+    basis = own_basis(vectors)
+
     def tried(strength: float) -> Tried:
-        models = fit_folds(vectors, targets, strength, fold, tolerance=1e-2)
+        models = fit_folds(basis, targets, strength, fold)
         scores = held_out(fold, [model.logits(vectors).sigmoid() for model in models])
         return Tried(strength, mean_average_precision(scores.cpu().numpy(), targets.cpu().numpy()))
 

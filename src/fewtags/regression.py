@@ -20,9 +20,21 @@ class Regression(NamedTuple):
         return vectors.to(self.weight) @ self.weight.T + self.bias
 
 
-def fit_folds(vectors: Tensor, targets: Tensor, strength: float, fold: Tensor, tolerance: float) -> list[Regression]:
+class Basis(NamedTuple):
+    """Vectors along their own principal axes: the same distances in as few numbers as there are vectors."""
+
+    centre: Tensor  # [d]
+    axes: Tensor  # [d, r]
+    places: Tensor  # [N, r]
+    lengths: Tensor  # [r] sum of squares along each axis
+
+
+def fit_folds(
+    vectors: Tensor | Basis, targets: Tensor, strength: float, fold: Tensor, tolerance: float = 1e-3
+) -> list[Regression]:
     """For every fold [N] a regression that has not seen its labels."""
-    return [fit_regression(vectors, known, strength, tolerance) for known in without_folds(targets, fold)]
+    basis = vectors if isinstance(vectors, Basis) else own_basis(vectors)
+    return [fit_regression(basis, known, strength, tolerance) for known in without_folds(targets, fold)]
 
 
 def without_folds(targets: Tensor, fold: Tensor) -> list[Tensor]:
@@ -30,37 +42,53 @@ def without_folds(targets: Tensor, fold: Tensor) -> list[Tensor]:
     return [targets.masked_fill((fold == number)[:, None], -1) for number in range(int(fold.max()) + 1)]
 
 
-def fit_regression(vectors: Tensor, targets: Tensor, strength: float, tolerance: float = 1e-4) -> Regression:
+def fit_regression(vectors: Tensor | Basis, targets: Tensor, strength: float, tolerance: float = 1e-4) -> Regression:
     """The minimum of Σ BCE + strength/2 · |W|² over known cells; the bias is free.
 
-    vectors [N, d]; targets [N, K]: 1, 0 or negative for unknown. A tag without a positive or a negative gets the
-    logit of its share among the known cells, smoothed by one image of each kind, for every image. The search ends
-    where no slope is steeper than the tolerance: 1e-4 puts probabilities within 1e-3 of the minimum's.
+    vectors [N, d], or the basis of them where they are fitted more than once; targets [N, K]: 1, 0 or negative for
+    unknown. A tag without a positive or a negative gets the logit of its share among the known cells, smoothed by
+    one image of each kind, for every image. The search ends where no slope is steeper than the tolerance.
     """
+    basis = vectors if isinstance(vectors, Basis) else own_basis(vectors)
     known = targets >= 0
     positives, counted = ((targets == 1) & known).sum(0), known.sum(0)
     decided = (positives > 0) & (positives < counted)
-    turn, x = _own_basis(vectors.double())
-    wanted = targets[:, decided].double().clamp(min=0)
-    counts = known[:, decided].double()
-    share = (positives + 1) / (counted + 2)
-    first = torch.logit(share.double())
-    weight = torch.zeros(wanted.shape[1], x.shape[1], dtype=torch.float64, device=x.device, requires_grad=True)
-    bias = first[decided].clone().requires_grad_(True)
-    if wanted.shape[1]:
-        _minimise(x, wanted, counts, weight, bias, strength, tolerance)
-    whole = torch.zeros(len(decided), vectors.shape[1], dtype=torch.float64, device=x.device)
-    whole[decided] = weight.detach() @ turn.T
-    biases = first.clone()
-    biases[decided] = bias.detach()
-    return Regression(whole, biases)
+    share = ((positives + 1) / (counted + 2)).double()
+    bias = torch.logit(share)
+    weight = torch.zeros(len(decided), basis.axes.shape[1], dtype=torch.float64, device=share.device)
+    if bool(decided.any()):
+        weight[decided], bias[decided] = _minimise(
+            basis, targets[:, decided], bias[decided], share[decided], strength, tolerance
+        )
+    weight = weight @ basis.axes.T
+    return Regression(weight, bias - weight @ basis.centre)
+
+
+def own_basis(vectors: Tensor) -> Basis:
+    """By the smaller of the two products of the centred vectors with themselves."""
+    x = vectors.double()
+    centre = x.mean(0)
+    x = x - centre
+    wide = x.shape[1] > len(x)
+    values, found = torch.linalg.eigh(x @ x.T if wide else x.T @ x)
+    real = values > 1e-12 * values[-1].clamp(min=1e-300)  # along the others nothing differs
+    values, found = values[real], found[:, real]
+    axes = x.T @ (found / values.sqrt()) if wide else found
+    return Basis(centre, axes, x @ axes, values)
 
 
 def _minimise(
-    x: Tensor, wanted: Tensor, counts: Tensor, weight: Tensor, bias: Tensor, strength: float, tolerance: float
-) -> None:
+    basis: Basis, targets: Tensor, first: Tensor, share: Tensor, strength: float, tolerance: float
+) -> tuple[Tensor, Tensor]:
+    """Weights [K, r] along the axes and biases [K], by steps that are scaled to the bend of the loss at its start."""
+    wanted, counts = targets.double().clamp(min=0), (targets >= 0).double()
+    bend = share * (1 - share)
+    pace = (bend[:, None] * basis.lengths + strength).rsqrt()
+    bias_pace = (bend * counts.sum(0)).rsqrt()
+    scaled = torch.zeros_like(pace, requires_grad=True)
+    moved = torch.zeros_like(first, requires_grad=True)
     optimiser = torch.optim.LBFGS(
-        [weight, bias],
+        [scaled, moved],
         max_iter=ROUNDS,
         history_size=20,
         tolerance_grad=tolerance,
@@ -70,17 +98,12 @@ def _minimise(
 
     def loss() -> Tensor:
         optimiser.zero_grad()
-        cells = binary_cross_entropy_with_logits(x @ weight.T + bias, wanted, counts, reduction="sum")
+        weight = scaled * pace
+        logits = basis.places @ weight.T + first + moved * bias_pace
+        cells = binary_cross_entropy_with_logits(logits, wanted, counts, reduction="sum")
         total = cells + strength / 2 * weight.square().sum()
         total.backward()  # type: ignore[no-untyped-call]
         return total
 
     optimiser.step(loss)  # type: ignore[no-untyped-call]
-
-
-def _own_basis(x: Tensor) -> tuple[Tensor, Tensor]:
-    """(turn [d, r], x @ turn): with fewer vectors than dimensions the solution lies in the span of the vectors."""
-    if len(x) >= x.shape[1]:
-        return torch.eye(x.shape[1], dtype=x.dtype, device=x.device), x
-    turn, _ = torch.linalg.qr(x.T)
-    return turn, x @ turn
+    return (scaled * pace).detach(), (first + moved * bias_pace).detach()

@@ -20,7 +20,7 @@ from fewtags.evaluation import mean_average_precision
 from fewtags.graph import clamp_known, find_neighbours, smooth
 from fewtags.methods.base import Method, Pseudo, Seen, Step, UnlabelledBatch, shares
 from fewtags.models.student import Bank, Centred, Student
-from fewtags.regression import Regression, fit_folds, fit_regression, without_folds
+from fewtags.regression import Regression, fit_folds, fit_regression, own_basis, without_folds
 
 SHARES = (0.0, 0.25, 0.5)  # tried by the labelled images
 NEAR = 0.003  # mAP; closer than this, the graph is trusted
@@ -95,14 +95,15 @@ class Neighbours(Method):
 
         fold = torch.from_numpy(balanced_folds(targets.cpu().numpy())).to(targets.device)
         without = without_folds(targets, fold)
-        models = fit_folds(vectors[:count], targets, strength, fold, tolerance=1e-3)
+        basis = own_basis(vectors[:count])
+        models = fit_folds(basis, targets, strength, fold)
         firsts = [first(model, known) for model, known in zip(models, without, strict=True)]
         share = self.share
         if share is None:
             held = {one: held_out(fold, [smoothed(each, one)[:count] for each in firsts]) for one in SHARES}
             share = choose_share(held, targets)
         made = [smoothed(each, share) for each in firsts]
-        soft = smoothed(first(fit_regression(vectors[:count], targets, strength), targets), share)
+        soft = smoothed(first(fit_regression(basis, targets, strength), targets), share)
         if self.raise_rare:
             soft = raised(soft, shares(targets))
             made = [raised(each, shares(known)) for each, known in zip(made, without, strict=True)]
