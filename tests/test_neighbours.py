@@ -403,3 +403,11 @@ def test_a_rare_tag_is_raised_until_its_surest_images_are_taught_near_one_in_the
     torch.testing.assert_close(found[:, 2].sort().values[-4], torch.tensor(0.9))  # shown by no labelled image
     rarer = module.raised(soft, torch.tensor([0.005, 0.2, 0.0]))  # a single image of 400 should show it
     torch.testing.assert_close(rarer[:, 0].max(), torch.tensor(0.9))
+
+
+@pytest.mark.parametrize("count", range(2, 120))
+def test_any_number_of_images_can_be_raised(count):
+    soft = torch.linspace(0.001, 0.03, count)[:, None]
+    found = module.raised(soft, torch.tensor([1 / count]))
+    torch.testing.assert_close(found.max(), torch.tensor(0.9))
+    assert (found.diff(dim=0) > 0).all()

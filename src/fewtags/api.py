@@ -89,7 +89,7 @@ def train(
     on_gpu = torch.cuda.is_available()
     tune = tune or ("all" if on_gpu or protocol == "paper" else "heads")
     if tune == "all" and features == "evidence":
-        raise UserError("--features evidence: features are stored with --tune heads only")
+        raise UserError("--features evidence: features are stored with --tune heads only; add it, or leave this out")
     labelled_count, unlabelled_count = (len(catalogue.rows(role)) for role in (Role.LABELLED, Role.UNLABELLED))
     plan = choose(method, tune, features, backbone, unlabelled_count > 0)
     method, backbone = plan.method, plan.backbone
@@ -116,6 +116,8 @@ def train(
         raise UserError("--warmup 0 --epochs 0: nothing would be learned; give one of them more")
     _check_usable(catalogue, built_method.uses_unlabelled, data, method)
     backbones = [build_backbone(one, _file(weights), scaling=recipe.scaling) for one in backbone_list(backbone)]
+    if not size and not plan.size and all(":" in one.name for one in backbones):
+        recipe = recipe.model_copy(update={"size": backbones[0].size})
     _check_backbones(backbones, recipe, weights)
     config = Config(
         fewtags=fewtags.__version__,
@@ -171,7 +173,7 @@ def train(
             _say_what_is_learned(prepared.catalogue, config)
             _say_choice(prepared.supply.choice, recipe)
         network = build_network(backbones[0], prepared.supply, built_method, recipe, len(catalogue.tags), fabric)
-        belongs_to = f"{config.digest()} {prepared.content}"
+        belongs_to = f"{config.digest()} {prepared.content} {prepared.supply.digest()}"
         watch = Watch(folder, belongs_to, stop, fabric.is_global_zero)
         loop = Loop(network, prepared.supply.source, built_method, recipe, prepared.targets, fabric, watch)
         if resume and folder.checkpoint_file.exists():
@@ -324,6 +326,9 @@ def _check_backbones(backbones: Sequence[Backbone], recipe: Recipe, weights: str
 
 def _say_choice(choice: Choice | None, recipe: Recipe) -> None:
     if choice is None or recipe.blocks != "choose":
+        return
+    if not choice.tried and choice.blocks == "pooled":
+        say("features: pooled vectors, for the backbone gives no map to read windows of")
         return
     if not choice.tried:
         say("too few labelled images to choose features by: pooled vectors and evidence of windows are both taken")

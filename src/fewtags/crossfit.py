@@ -12,6 +12,7 @@ from fewtags.evaluation import mean_average_precision
 from fewtags.regression import fit_folds, own_basis
 
 FOLDS = 5
+FEW = 20  # labelled images below which nothing can be chosen by leaving some of them out
 STRENGTHS = (0.001, 0.003, 0.01, 0.03, 0.1)  # of the regression, for vectors of mean square length one
 ASKED = 600  # labelled images at most by which something is chosen; more make the choice slower, not better
 

@@ -10,7 +10,7 @@ LABELLED_ONLY = {"blocks": "choose", "learner": "regression", "share": 0, "epoch
 RUNS: dict[str, dict[str, Any]] = {
     "labelled": {"method": "neighbours", "features": "evidence", "settings": LABELLED_ONLY},
     "all": {},  # as `fewtags train` does it without a flag
-}  # the same features for both: what differs is the unlabelled images
+}  # the same features and components for both: what differs is what is learned from
 
 
 def run_demo(out: Path, seed: int) -> None:

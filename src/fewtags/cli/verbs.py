@@ -8,6 +8,10 @@ from typing import Any
 
 from fewtags.errors import UserError
 
+AUTO = """The default. On stored features (--tune heads) `neighbours` on evidence, with the kind of features, the
+strength of the regression and the share of the graph that the labelled images choose; with --tune all `d2l`;
+without unlabelled images `asl`. `fewtags methods neighbours` lists the settings."""
+
 
 def parse_settings(words: list[str]) -> dict[str, str]:
     """`key=value` words as a dict."""
@@ -108,6 +112,9 @@ def run_methods(name: str | None) -> None:
     from fewtags.api import OPTIONS_ONLY
     from fewtags.training.recipe import Recipe
 
+    if name == "auto":
+        print(AUTO)
+        return
     method = find_method(name)
     print((sys.modules[method.__module__].__doc__ or "").strip())
     for title, model in (("settings of the method", method), ("settings of the training", Recipe)):

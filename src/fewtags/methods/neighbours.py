@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from fewtags.crossfit import balanced_folds, held_out, try_strengths
+from fewtags.crossfit import FEW, balanced_folds, held_out, try_strengths
 from fewtags.evaluation import mean_average_precision
 from fewtags.graph import clamp_known, find_neighbours, smooth
 from fewtags.methods.base import Method, Pseudo, Seen, Step, UnlabelledBatch, shares
@@ -24,7 +24,6 @@ from fewtags.regression import Regression, fit_folds, fit_regression, own_basis,
 
 SHARES = (0.0, 0.25, 0.5)  # tried by the labelled images
 NEAR = 0.003  # mAP; closer than this, the graph is trusted
-FEW = 20  # labelled images below which nothing can be chosen by leaving some of them out
 
 
 class Neighbours(Method):
@@ -104,9 +103,15 @@ class Neighbours(Method):
             share = choose_share(held, targets)
         made = [smoothed(each, share) for each in firsts]
         soft = smoothed(first(fit_regression(basis, targets, strength), targets), share)
-        if self.raise_rare:
+        if self.learner == "regression" and not self.bank:
+            made = firsts  # what will tag: neither smoothed nor raised
+        elif self.raise_rare:
             soft = raised(soft, shares(targets))
-            made = [raised(each, shares(known)) for each, known in zip(made, without, strict=True)]
+            # a fold that knows no image of a tag has nothing to raise: all its images are alike
+            made = [
+                torch.where(shares(known) > 0, raised(each, shares(known)), each)
+                for each, known in zip(made, without, strict=True)
+            ]
         self.state["soft_labelled"], self.state["soft"] = soft[:count], soft[count:]
         self.state["held_out"] = held_out(fold, [each[:count] for each in made])
         self.state["strength"], self.state["share"] = torch.tensor(strength), torch.tensor(share)
@@ -133,6 +138,8 @@ class Neighbours(Method):
 
     def finished_heads(self, heads: nn.Module, seen: Seen) -> nn.Module:
         """The student, or the regression; with a bank, the training images beside it."""
+        if self.learner == "student" and not self.bank:
+            return heads
         vectors = torch.cat([seen.labelled_vectors, seen.unlabelled_vectors])
         tags = seen.targets.shape[1]
         if not self.state:  # a run without a main stage never began it
@@ -177,7 +184,7 @@ def raised(soft: Tensor, share: Tensor, level: float = 0.9) -> Tensor:
     """
     percent = torch.tensor(0.01, device=soft.device)
     some = torch.where(share > 0, torch.minimum(share / 2, percent), percent).clamp(min=1 / len(soft))
-    place = (some * len(soft)).long().clamp(max=len(soft)) - 1  # counted from the top
+    place = (some * len(soft)).long().clamp(1, len(soft)) - 1  # counted from the top
     top = soft.sort(0, descending=True).values.gather(0, place[None])[0]
     return (soft * (level / top.clamp(min=1e-6)).clamp(min=1)).clamp(max=1)
 

@@ -70,7 +70,7 @@ class Backbone(nn.Module):
         self.eval()
         try:
             self.maps(torch.zeros(1, 3, size, size, device=self.shift.device))
-        except (UserError, ValueError, AssertionError):  # the latter: how other libraries refuse a size
+        except (UserError, ValueError, AssertionError, RuntimeError):  # the latter: how other libraries refuse a size
             return False
         finally:
             for module, training in modes:

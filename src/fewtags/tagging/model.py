@@ -1,5 +1,8 @@
 """The model folder: model.safetensors and model.json, all that tagging needs; loading it runs no code."""
 
+import contextlib
+import json
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -105,6 +108,7 @@ def load_model(folder: Path) -> Model:
         info = ModelInfo.model_validate_json(file.read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
+        _refuse_other_version(file)
         what = ".".join(map(str, first["loc"])) or "content"
         raise UserError(f"{file} is damaged ({what}: {first['msg']}); copy the model folder again") from error
     weights = folder / "model.safetensors"
@@ -124,6 +128,14 @@ def load_model(folder: Path) -> Model:
     top = Network(_body(info, width), _heads(info, width, file))
     _fill(top, _under(tensors, "top."), weights)
     return Model(info, backbones, top.eval().requires_grad_(False), components)
+
+
+def _refuse_other_version(file: Path) -> None:
+    """A description that does not fit may simply be older or newer than this program."""
+    with contextlib.suppress(ValueError, AttributeError):
+        theirs = json.loads(file.read_bytes()).get("fewtags")
+        if isinstance(theirs, str) and theirs != version("fewtags"):
+            raise UserError(f"{file} was written by fewtags {theirs}, and this is {version('fewtags')}: train again")
 
 
 def _body(info: ModelInfo, width: int) -> nn.Module:

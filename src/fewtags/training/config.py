@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fewtags.errors import UserError, nearest
 from fewtags.methods import Method, find_method, make_method
+from fewtags.models.backbone import backbone_list
 from fewtags.training.recipe import Recipe, default_settings
 
 
@@ -73,7 +74,7 @@ class Plan(NamedTuple):
     backbone: str
     features: str
     blocks: str | None  # None: the recipe's own default
-    size: int | None
+    size: int | None  # None: the recipe's, or that of a backbone from elsewhere
 
 
 def choose(method: str, tune: str, features: str | None, backbone: str | None, unlabelled: bool) -> Plan:
@@ -93,7 +94,7 @@ def choose(method: str, tune: str, features: str | None, backbone: str | None, u
         backbone or ("efficientnet_lite0+efficientnet_lite2" if evidence else "efficientnet_lite0"),
         features,
         "choose" if auto and evidence else None,
-        448 if evidence and ":" not in (backbone or "") else None,  # others bring a size of their own
+        448 if evidence and (backbone is None or any(":" not in one for one in backbone_list(backbone))) else None,
     )
 
 

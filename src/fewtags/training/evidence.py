@@ -23,7 +23,6 @@ from fewtags.files import cache_folder, written_whole
 
 Blocks = Literal["pooled", "evidence", "both"]
 KINDS: tuple[Blocks, ...] = ("both", "evidence", "pooled")
-FEW = 20  # labelled images below which nothing can be chosen by leaving some of them out
 NEAR = 0.005  # mAP; closer than this to the best, both are taken
 ROWS = 512  # images read from the stores at a time
 
@@ -73,7 +72,7 @@ class EvidenceTable:
     def components(self, keys: Sequence[bytes], blocks: Blocks, count: int) -> Components:
         """The components of these images' whole views, fitted once and kept; the order of images plays no part."""
         chosen = sorted(set(keys))[:FITTED_ON]  # keys are digests: the first of them are a random choice
-        about = json.dumps([self._made_from, blocks, count, FITTED_ON], sort_keys=True).encode()
+        about = json.dumps([self._made_from, blocks, count, FITTED_ON, "turned"], sort_keys=True).encode()
         content = hashlib.sha256(about + b"".join(chosen)).hexdigest()[:16]
         file = cache_folder() / "components" / f"{blocks}-{content}.safetensors"
         if file.exists():
@@ -100,7 +99,8 @@ class EvidenceTable:
         """
         if not any(reader.mapped for reader in self.readers):
             return Choice("pooled", {})
-        few = np.random.default_rng(0).permutation(len(keys))[:ASKED]
+        first = np.unique(keys, return_index=True)[1]  # copies of an image would meet themselves in another fold
+        few = np.random.default_rng(0).permutation(np.sort(first))[:ASKED]
         known = targets[torch.from_numpy(few)]
         tried: dict[str, float] = {}
         for kind in KINDS:
@@ -108,7 +108,7 @@ class EvidenceTable:
             tried[kind] = try_strengths(coordinates(wholes), known, (0.003, 0.03)).map
             tick()
         best = max(tried.values())
-        return Choice(next(kind for kind in KINDS if tried[kind] >= best - NEAR or kind == "pooled"), tried)
+        return Choice("both" if tried["both"] >= best - NEAR else max(KINDS, key=tried.__getitem__), tried)
 
 
 def coordinates(x: Tensor) -> Tensor:

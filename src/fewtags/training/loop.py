@@ -98,7 +98,8 @@ class Loop:
         if self.judge.best_weights:
             self.average.network.load_state_dict(self.judge.best_weights)
         network = self.average.network
-        return Network(network.body, self.method.finished_heads(network.heads, SeenByTeacher(self, 0))).eval()
+        heads = self.method.finished_heads(network.heads, SeenByTeacher(self, 0))
+        return Network(network.body, heads).to(self.fabric.device).eval()
 
     def _run_epoch(self, stage: Stage) -> None:
         epoch = self._views_of(stage, self.position.epoch)

@@ -11,6 +11,7 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
+from fewtags.crossfit import FEW
 from fewtags.data.catalogue import Catalogue, ImageSource, Role
 from fewtags.errors import BadImage, Fault
 from fewtags.features import FeatureStore, FrozenForward, Wanted
@@ -20,7 +21,7 @@ from fewtags.features.forward import store_folder
 from fewtags.files import cache_folder
 from fewtags.models.backbone import Backbone
 from fewtags.progress import Progress
-from fewtags.training.evidence import FEW, KINDS, Choice, EvidenceTable
+from fewtags.training.evidence import KINDS, Choice, EvidenceTable
 from fewtags.training.loop import Targets
 from fewtags.training.recipe import Recipe
 from fewtags.training.run import StopRequest
@@ -38,6 +39,12 @@ class Supply(NamedTuple):
     width: int  # numbers of a frozen view
     choice: Choice | None = None  # of evidence features: which kind, and why
     components: Components | None = None  # and what they were shrunk by
+
+    def digest(self) -> str:
+        """Of what the features were made into: a resumed run must read the same."""
+        if self.components is None:
+            return ""
+        return hashlib.sha256(self.components.axes.numpy().tobytes()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -140,13 +147,19 @@ class _Evidence:
         mine: dict[Part, list[bytes]] = {part: keys_of(part, catalogue, keys) for part in ROLES}
         for store in table.stores:
             _stored(store, keys)
+        fabric = self._how.fabric
         choice = Choice(recipe.blocks, {}) if recipe.blocks != "choose" else Choice("both", {})
-        if recipe.blocks == "choose" and len(mine["labelled"]) >= FEW:
-            say_it = self._how.fabric.is_global_zero
-            with Progress("trying features on the labelled images", len(KINDS), show=say_it) as progress:
+        if recipe.blocks == "choose" and len(mine["labelled"]) >= FEW and fabric.is_global_zero:
+            with Progress("trying features on the labelled images", len(KINDS)) as progress:
                 choice = table.choose(mine["labelled"], targets_of(catalogue).labelled, progress.advance)
-        with Progress("components of the features", 1 + len(ROLES), show=self._how.fabric.is_global_zero) as progress:
+        if fabric.world_size > 1:  # rounding may differ between machines: one of them decides
+            choice = fabric.broadcast(choice)
+        with Progress("components of the features", 1 + len(ROLES), show=fabric.is_global_zero) as progress:
+            if not fabric.is_global_zero:
+                fabric.barrier()  # the first process fits and keeps them
             components = table.components(mine["labelled"] + mine["unlabelled"], choice.blocks, recipe.components)
+            if fabric.is_global_zero and fabric.world_size > 1:
+                fabric.barrier()
             progress.advance()
             stored: dict[Part, Stored] = {}
             for part, some in mine.items():
