@@ -437,6 +437,11 @@ def model_description_cut_short(desk: Desk) -> list[str]:
     return ["tag", str(folder), desk.photos(), "--out", "out.csv"]
 
 
+@case("model.json was written by fewtags 0.0.1", "train again")
+def model_of_another_version(desk: Desk) -> list[str]:
+    return damaged(desk, fewtags="0.0.1", thresholds="none")
+
+
 @case("model.json is damaged", "12 tags but 1 thresholds")
 def model_with_too_few_thresholds(desk: Desk) -> list[str]:
     return damaged(desk, thresholds=[0.5])

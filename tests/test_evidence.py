@@ -652,6 +652,7 @@ def test_where_both_kinds_tell_the_tags_both_are_taken():
     ({"both": 0.896, "evidence": 0.900, "pooled": 0.80}, "both"),
     ({"both": 0.894, "evidence": 0.900, "pooled": 0.80}, "evidence"),
     ({"both": 0.80, "evidence": 0.894, "pooled": 0.900}, "pooled"),
+    ({"both": 0.80, "evidence": 0.896, "pooled": 0.900}, "pooled"),
 ])  # fmt: skip
 def test_a_near_tie_is_half_a_percent(monkeypatch, figures, expected):
     table, keys, targets = told_by("pooled")
