@@ -107,11 +107,9 @@ class Neighbours(Method):
             made = firsts  # what will tag: neither smoothed nor raised
         elif self.raise_rare:
             soft = raised(soft, shares(targets))
-            # a fold that knows no image of a tag has nothing to raise: all its images are alike
-            made = [
-                torch.where(shares(known) > 0, raised(each, shares(known)), each)
-                for each, known in zip(made, without, strict=True)
-            ]
+            # a fold that knows no image of a tag is raised as a whole, so that the tag's threshold becomes high: of a
+            # tag that one image shows nothing can be held out, and giving it freely cost 13 points of OF1 on VOC
+            made = [raised(each, shares(known)) for each, known in zip(made, without, strict=True)]
         self.state["soft_labelled"], self.state["soft"] = soft[:count], soft[count:]
         self.state["held_out"] = held_out(fold, [each[:count] for each in made])
         self.state["strength"], self.state["share"] = torch.tensor(strength), torch.tensor(share)
