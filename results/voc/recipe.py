@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from develop import development_split
 
 from fewtags.data import Catalogue, Role, hide, read
 from fewtags.evaluation import summarise
@@ -38,7 +39,6 @@ LITE0, BOTH = "efficientnet_lite0", "efficientnet_lite0+efficientnet_lite2"
 REGRESSION = {"learner": "regression", "share": "0", "epochs": "1"}
 SEEDS = (1, 2, 3, 4, 5)
 SHARES = (0.01, 0.10, 0.15, 0.20)  # with seed 1
-TRAINING = 4285  # images to learn from on the development split
 
 
 @dataclass(frozen=True)
@@ -126,16 +126,6 @@ class Features:
         return Supply(FeatureSource({part: Stored(found, some) for part, some in rows.items()}), found.shape[-1])
 
 
-def development_split(voc: Catalogue, seed: int, labelled: int) -> Catalogue:
-    """Train images only, in new roles."""
-    rows = voc.rows(Role.LABELLED)
-    drawn = voc.take(rows[np.random.RandomState(seed).permutation(len(rows))])
-    roles = np.full(len(drawn), Role.TEST, np.int8)
-    roles[:labelled] = Role.LABELLED
-    roles[labelled:TRAINING] = Role.UNLABELLED
-    return replace(drawn, roles=roles)
-
-
 def measure(features: Features, catalogue: Catalogue, each: Row, seed: int) -> dict[str, float]:
     """One run: figures on the test images in percent, and seconds."""
     began = time.monotonic()
@@ -184,9 +174,12 @@ def run_all(given: argparse.Namespace) -> None:
     if given.develop:
         voc = voc.take(voc.rows(Role.LABELLED))
     keys = fingerprints(voc, {})
-    commit = given.commit or subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    commit = (
+        given.commit
+        or subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+    )
 
     @cache
     def features_of(backbone: str, size: int, kind: str, patches: int) -> Features:
