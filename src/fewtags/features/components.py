@@ -59,4 +59,5 @@ def _turn(count: int) -> Tensor:
     which hold noise (ASL with five views on VOC's evidence, images held out of train: 72.5 mAP, turned 85.1).
     """
     noise = torch.randn(count, count, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    return torch.linalg.qr(noise).Q.float()
+    turn: Tensor = torch.linalg.qr(noise).Q
+    return turn.float()
