@@ -275,6 +275,11 @@ def evidence_for_a_network_that_learns(desk: Desk) -> list[str]:
     return train("scenes:32", "--features", "evidence", "--tune", "all")
 
 
+@case("--size 16", "too small for efficientnet_lite0", "64 px")
+def size_below_what_a_network_can_read(desk: Desk) -> list[str]:
+    return ["train", "scenes:32", "--out", "run", "--features", "evidence", "--method", "asl", "--size", "16"]
+
+
 @case("features", "crops", "evidence")
 def features_unknown(desk: Desk) -> list[str]:
     return train("scenes:32", "--features", "evidences")

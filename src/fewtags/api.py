@@ -322,6 +322,9 @@ def _check_backbones(backbones: Sequence[Backbone], recipe: Recipe, weights: str
         raise UserError(f"--backbone {several}: several backbones stand side by side with --features evidence only")
     if recipe.tune == "all" and not any(True for _ in backbones[0].parameters()):
         raise UserError(f"--tune all: {several} cannot learn; give --tune heads, or another backbone")
+    for one in backbones:
+        if ":" not in one.name and not one.gives_maps(recipe.size):
+            raise UserError(f"--size {recipe.size}: too small for {one.name}; give 64 px or more")
     if len(backbones) > 1 and weights is not None:
         raise UserError(f"--weights {weights}: one file cannot fill {several}; choose one backbone")
 

@@ -19,6 +19,7 @@ _NAMES = (
     *(f"efficientnet_lite{number}" for number in range(5)),
     *(f"resnet{depth}" for depth in (18, 34, 50, 101)),
 )
+_ROOMY = 64  # px from which no kernel of our own networks is larger than what it reads
 _EXTERNAL = ("hf:NAME", "timm:NAME", "onnx:FILE")
 
 
@@ -64,7 +65,7 @@ class Backbone(nn.Module):
     @torch.no_grad()
     def gives_maps(self, size: int) -> bool:
         """Whether `maps` can read pictures of size × size; found out with one black picture."""
-        if type(self).maps is Backbone.maps:
+        if type(self).maps is Backbone.maps and size >= _ROOMY:
             return True  # made of `_features`, which is a map by definition
         modes = [(module, module.training) for module in self.modules()]
         self.eval()
