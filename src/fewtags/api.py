@@ -23,7 +23,7 @@ from fewtags.models.backbone import backbone_list
 from fewtags.models.weights import digest
 from fewtags.progress import say
 from fewtags.tagging import Tagger
-from fewtags.tagging.results import write_results
+from fewtags.tagging.results import Outcome, write_results
 from fewtags.thresholds import metric_adaptive
 from fewtags.training.build import build_network, make_fabric, processes
 from fewtags.training.checkpoint import load_checkpoint
@@ -192,13 +192,15 @@ def train(
             part: loop.scores(part, "plain", chosen).numpy() for part in loop.parts
         }
         known = prepared.targets.labelled.numpy()
-        held_out = built_method.state.get("held_out")  # scores by models that did not learn from an image's own label
+        remembered = {name: value.cpu().numpy() for name, value in built_method.state.items()}
+        held_out = remembered.get("held_out")  # scores by models that did not learn from an image's own label
         if held_out is None:
             thresholds = metric_adaptive(scores["labelled"], known, "f1")
         else:  # the best F1 of few held-out images lies too low: F_0.5 gives as many tags as there are, and more right
-            thresholds = metric_adaptive(held_out.cpu().numpy(), known, "f_beta", beta=0.5)
+            thresholds = metric_adaptive(held_out, known, "f_beta", beta=0.5)
         if fabric.is_global_zero:
-            result = write_results(folder, config, backbones, chosen, prepared, scores, thresholds, loop.judge.best)
+            outcome = Outcome(chosen, scores, held_out, thresholds, remembered.get("thresholds"), loop.judge.best)
+            result = write_results(folder, config, backbones, prepared, outcome)
             result["seconds"] = round(time.monotonic() - began, 1)
             result["peak_memory_mb"] = peak_memory_mb()
             write_json(_result_file(folder), result)

@@ -8,12 +8,14 @@ from fewtags.evaluation.metrics import (
     mean_average_precision,
     ranking_loss,
 )
+from fewtags.evaluation.rules import f1_under_rules
 from fewtags.evaluation.table import per_tag, summarise
 
 __all__ = [
     "average_precision",
     "coverage_error",
     "f1_scores",
+    "f1_under_rules",
     "label_ranking_average_precision",
     "mean_average_precision",
     "per_tag",

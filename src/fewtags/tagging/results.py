@@ -1,6 +1,7 @@
 """What a run leaves behind: the model, the tags of the unlabelled images, a sheet to glance at, the figures."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,13 @@ from torch import nn
 
 from fewtags.data.catalogue import Catalogue, Role
 from fewtags.errors import BadImage
-from fewtags.evaluation import per_tag, summarise
+from fewtags.evaluation import f1_under_rules, per_tag, summarise
 from fewtags.files import csv_cell, write_text, written_whole
 from fewtags.models import Adapter, Backbone, Heads, Network
 from fewtags.tagging.model import Model, ModelInfo, save_model
 from fewtags.tagging.sheet import Entry, contact_sheet
 from fewtags.training.config import Config
+from fewtags.training.loop import Targets
 from fewtags.training.prepare import Prepared
 from fewtags.training.run import RunFolder
 
@@ -22,28 +24,36 @@ SHEET_IMAGES = 12
 Scores = NDArray[np.float32]
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What training ends with."""
+
+    network: Network
+    scores: Mapping[str, Scores]  # of the images of every part [n, K]
+    held_out: Scores | None  # of the labelled images, by models that never saw their labels
+    thresholds: Scores  # [K], for tagging
+    own_thresholds: Scores | None  # [K], by which the method made pseudo-labels at the end
+    chosen_on_test: dict[str, Any]  # under the paper's protocol
+
+
 def write_results(
-    folder: RunFolder,
-    config: Config,
-    backbones: Sequence[Backbone],
-    chosen: Network,
-    prepared: Prepared,
-    scores: Mapping[str, Scores],
-    thresholds: Scores,
-    chosen_on_test: dict[str, Any],
+    folder: RunFolder, config: Config, backbones: Sequence[Backbone], prepared: Prepared, outcome: Outcome
 ) -> dict[str, Any]:
-    """Write model/, tags.png and tags.csv (the last: a run that has it is finished); return the figures."""
-    save_model(folder.model_folder, _model(config, backbones, chosen, prepared, thresholds))
+    """Write model/, scores, tags.png and tags.csv (the last: a run that has it is finished); return the figures."""
+    scores, thresholds, targets = outcome.scores, outcome.thresholds, prepared.targets
+    save_model(folder.model_folder, _model(config, backbones, outcome.network, prepared, thresholds))
+    folder.write_scores(_score_tables(outcome, targets))
     catalogue = prepared.catalogue
     result: dict[str, Any] = {"images": {role.name.lower(): len(catalogue.rows(role)) for role in Role}}
-    if prepared.targets.test is not None:
-        truth = prepared.targets.test.numpy()
+    if targets.test is not None:
+        truth, known = targets.test.numpy(), targets.labelled.numpy()
         result |= summarise(scores["test"], truth, thresholds, catalogue.tags)
         result["per_tag"] = per_tag(scores["test"], truth, thresholds, catalogue.tags)
+        result["rules"] = f1_under_rules(scores["test"], truth, scores["labelled"], known, outcome.own_thresholds)
     if prepared.supply.choice is not None:
         result["features"] = prepared.supply.choice._asdict()
-    if chosen_on_test:
-        result["chosen_on_the_test_split"] = chosen_on_test
+    if outcome.chosen_on_test:
+        result["chosen_on_the_test_split"] = outcome.chosen_on_test
     rows = catalogue.rows(Role.UNLABELLED)
     if len(rows):
         with written_whole(folder.sheet_file) as file:
@@ -54,6 +64,14 @@ def write_results(
         lines.append(f"{csv_cell(catalogue.names[int(row)])},{csv_cell('|'.join(tags))}")
     write_text(folder.tags_file, "\n".join(lines) + "\n")
     return result
+
+
+def _score_tables(outcome: Outcome, targets: Targets) -> dict[str, NDArray[Any]]:
+    tables: dict[str, NDArray[Any]] = dict(outcome.scores)
+    if outcome.held_out is not None:
+        tables["held_out"] = outcome.held_out
+    known = {"labelled": targets.labelled, "unlabelled": targets.truth, "test": targets.test}
+    return tables | {f"{part}_targets": table.numpy() for part, table in known.items() if table is not None}
 
 
 def given_tags(scores: Scores, thresholds: Scores, tags: tuple[str, ...] | list[str]) -> list[str]:

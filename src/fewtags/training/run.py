@@ -4,14 +4,20 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
 
 from fewtags.data.catalogue import Catalogue, Role
 from fewtags.errors import Interrupted, UserError
-from fewtags.files import csv_cell, write_text
+from fewtags.files import csv_cell, write_text, written_whole
 from fewtags.progress import Progress
 from fewtags.training.checkpoint import save_checkpoint
 from fewtags.training.config import Config
@@ -35,6 +41,7 @@ class RunFolder:
         self.tags_file = path / "tags.csv"
         self.sheet_file = path / "tags.png"
         self.bad_file = path / "bad.csv"
+        self.scores_file = path / "scores.safetensors"
 
     @property
     def finished(self) -> bool:
@@ -77,6 +84,23 @@ class RunFolder:
         if bad or self.bad_file.exists():
             lines = ["image,reason", *(f"{csv_cell(name)},{csv_cell(reason)}" for name, reason in bad)]
             write_text(self.bad_file, "\n".join(lines) + "\n")
+
+    def write_scores(self, tables: Mapping[str, NDArray[Any]]) -> None:
+        """Scores and what is known of the images, by name; see `scores`."""
+        with written_whole(self.scores_file) as file:
+            file.write(save({name: np.ascontiguousarray(table) for name, table in tables.items()}))
+
+    def scores(self) -> dict[str, NDArray[Any]]:
+        """What the finished model says of all images, rows as in split.csv, a column for each tag.
+
+        `labelled`, `unlabelled`, `test`: scores; `labelled_targets`, `unlabelled_targets`, `test_targets`: 1, 0 or -1
+        for unknown; `held_out`: scores of the labelled images by models that never saw their labels. A part that has
+        no images, or of which nothing is known, is missing.
+        """
+        try:
+            return load_file(self.scores_file)
+        except (OSError, SafetensorError) as error:
+            raise UserError(f"{self.scores_file} cannot be read ({error}); train again with this version") from error
 
     def records(self) -> list[Record]:
         """What metrics.jsonl holds; a line cut off by a kill is left out."""
