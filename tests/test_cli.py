@@ -12,12 +12,12 @@ from types import SimpleNamespace
 import pytest
 
 import fewtags
-from fewtags.api import OPTIONS_ONLY
 from fewtags.cli import run, spread_lists
 from fewtags.data.scenes import draw
 from fewtags.errors import Fault
 from fewtags.methods import find_method, method_names
 from fewtags.progress import Progress, duration
+from fewtags.training.job import OPTIONS_ONLY
 from fewtags.training.recipe import Recipe
 
 QUICK = ["--method", "d2l", "--size", "64", "--warmup", "2", "--epochs", "2"]

@@ -2,43 +2,36 @@
 
 import contextlib
 import json
-import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-import fewtags
-from fewtags.data import Catalogue, Role, hide, read, split_spec
+from fewtags.data import Catalogue, Role, read, split_spec
 from fewtags.errors import Fault, UserError
 from fewtags.evaluation import per_tag, summarise
 from fewtags.files import write_json
-from fewtags.models import Backbone, build_backbone
-from fewtags.models.backbone import backbone_list
-from fewtags.models.weights import digest
 from fewtags.progress import say
 from fewtags.tagging import Tagger
 from fewtags.tagging.results import Outcome, write_results
 from fewtags.thresholds import metric_adaptive
 from fewtags.training.build import build_network, make_fabric, processes
 from fewtags.training.checkpoint import load_checkpoint
-from fewtags.training.config import Config, choose, resolve
+from fewtags.training.config import Config
 from fewtags.training.evidence import Choice
+from fewtags.training.job import check_usable, count_images, read_split, settle
 from fewtags.training.judge import Record
 from fewtags.training.loop import Loop
-from fewtags.training.prepare import Preparation, prepare
+from fewtags.training.prepare import prepare
 from fewtags.training.recipe import Recipe
 from fewtags.training.run import RunFolder, StopRequest, Watch
 
-OPTIONS_ONLY = ("seed", "tune", "protocol", "features")  # what split and defaults follow: options, never `--set`
 KIND_WORDS = {"both": "both kinds", "evidence": "evidence of windows", "pooled": "pooled vectors"}
 SHOWN_BAD = 5  # images that cannot be used, on the screen
-SCENES_LABELLED = 0.1  # what stays labelled of the drawn scenes unless told otherwise
 
 
 @dataclass(frozen=True)
@@ -83,86 +76,42 @@ def train(
     >>> run = fewtags.train("photos", out="run")    # doctest: +SKIP
     """
     began = time.monotonic()
-    _check_choices(features=features, tune=tune, protocol=protocol, split=split)
-    _check_settings(seed, settings or {})
-    catalogue = _read(str(data), labels, labelled, seed, split)
-    on_gpu = torch.cuda.is_available()
-    tune = tune or ("all" if on_gpu or protocol == "paper" else "heads")
-    if tune == "all" and features == "evidence":
-        raise UserError("--features evidence: features are stored with --tune heads only; add it, or leave this out")
-    labelled_count, unlabelled_count = (len(catalogue.rows(role)) for role in (Role.LABELLED, Role.UNLABELLED))
-    plan = choose(method, tune, features, backbone, unlabelled_count > 0)
-    method, backbone = plan.method, plan.backbone
-    built_method, recipe = resolve(
-        method,
-        tune,
-        protocol,
-        labelled_share=labelled_count / max(1, labelled_count + unlabelled_count),
-        small_batches=split_spec(str(data))[0] == "voc",
-        given={
-            "seed": seed,
-            "epochs": epochs,
-            "warmup": warmup,
-            "size": size or plan.size,
-            "features": plan.features,
-            "blocks": plan.blocks,
-            "precision": "bf16-mixed" if on_gpu and tune == "all" and torch.cuda.is_bf16_supported() else None,
-        },
-        settings={key: str(value) for key, value in (settings or {}).items()},
-        labelled_count=labelled_count,
-        unlabelled_count=unlabelled_count,
-    )
-    if recipe.warmup + recipe.epochs == 0:
-        raise UserError("--warmup 0 --epochs 0: nothing would be learned; give one of them more")
-    _check_usable(catalogue, built_method.uses_unlabelled, data, method)
-    backbones = [build_backbone(one, _file(weights), scaling=recipe.scaling) for one in backbone_list(backbone)]
-    if not size and not plan.size and all(":" in one.name for one in backbones):
-        recipe = recipe.model_copy(update={"size": backbones[0].size})
-    _check_backbones(backbones, recipe, weights)
-    config = Config(
-        fewtags=fewtags.__version__,
-        data=str(data),
-        labels=None if labels is None else str(labels),
-        labelled=labelled,
-        split=split,
+    job = settle(
+        str(data),
+        labels=labels,
         method=method,
-        method_settings=built_method.model_dump(),
         backbone=backbone,
-        weights=None if weights is None else str(weights),
-        weights_digest=" ".join(digest(one) for one in backbones),
-        recipe=recipe,
-        tags=list(catalogue.tags),
-        data_digest=catalogue.digest(),
+        features=features,
+        tune=tune,
+        labelled=labelled,
+        seed=seed,
+        epochs=epochs,
+        warmup=warmup,
+        size=size,
+        weights=weights,
+        split=split,
+        protocol=protocol,
+        settings=settings,
     )
+    config, recipe, built_method, backbones = job.config, job.recipe, job.method, job.backbones
     rank, world_size = processes()
     if out is None and world_size > 1:
         raise UserError("several processes must agree on a folder for the run; name one with --out")
-    folder = RunFolder(Path(out) if out else _free_name(str(data), method, seed, resume))
+    folder = RunFolder(Path(out) if out else _free_name(str(data), config.method, seed, resume))
     if rank == 0:
         _begin(folder, config, resume)
     if resume and folder.finished and _result_file(folder).exists():
         say(f"{folder.path} is finished already")
         return Run(folder.path, _result(folder))
-    for note in catalogue.notes if rank == 0 else ():
+    for note in job.catalogue.notes if rank == 0 else ():
         say(note)
 
     with StopRequest().listening() as stop:
         fabric = make_fabric(recipe)
-        spare = 0 if (os.cpu_count() or 1) <= 2 else min(8, (os.cpu_count() or 1) // 2)
-        how = Preparation(
-            backbones=backbones,
-            recipe=recipe,
-            patches=built_method.patches,
-            uses_unlabelled=built_method.uses_unlabelled,
-            draws_views=built_method.draws_views,
-            workers=spare if workers is None else workers,
-            fabric=fabric,
-            stop=stop,
-        )
-        prepared = prepare(catalogue, how)
+        prepared = prepare(job.catalogue, job.preparation(fabric, stop, workers))
         try:
             _check_bad(prepared.bad, strict, data)
-            _check_usable(prepared.catalogue, built_method.uses_unlabelled, data, method, prepared.bad)
+            check_usable(prepared.catalogue, built_method.uses_unlabelled, data, config.method, prepared.bad)
         except UserError:
             if fabric.is_global_zero and not resume:
                 _take_back(folder)
@@ -172,7 +121,7 @@ def train(
             folder.write_split(prepared.catalogue)
             _say_what_is_learned(prepared.catalogue, config)
             _say_choice(prepared.supply.choice, recipe)
-        network = build_network(backbones[0], prepared.supply, built_method, recipe, len(catalogue.tags), fabric)
+        network = build_network(backbones[0], prepared.supply, built_method, recipe, len(config.tags), fabric)
         belongs_to = f"{config.digest()} {prepared.content} {prepared.supply.digest()}"
         watch = Watch(folder, belongs_to, stop, fabric.is_global_zero)
         loop = Loop(network, prepared.supply.source, built_method, recipe, prepared.targets, fabric, watch)
@@ -237,7 +186,7 @@ def evaluate(run: str | Path, data: str | Path | None = None, *, labels: str | P
     if not good.any():
         raise UserError(f"{data or run}: none of the {len(rows):,} images can be read, so there is nothing to compare")
     if bad:
-        say(f"{_count(bad)} cannot be used and {'is' if len(bad) == 1 else 'are'} left out:")
+        say(f"{count_images(bad)} cannot be used and {'is' if len(bad) == 1 else 'are'} left out:")
         for name, reason in bad[:SHOWN_BAD]:
             say(f"  {name}: {reason}")
     thresholds = np.array(list(tagger.thresholds.values()))
@@ -253,7 +202,7 @@ def _own_data(folder: RunFolder) -> Catalogue:
     """The data that a run was trained on, split as it was then."""
     config = folder.config()
     try:
-        return _read(config.data, config.labels, config.labelled, config.recipe.seed, config.split)
+        return read_split(config.data, config.labels, config.labelled, config.recipe.seed, config.split)
     except UserError as error:
         raise UserError(
             f"{error}\n  {folder.path} was trained on this data and it is needed again; "
@@ -271,64 +220,6 @@ def _targets_for(tags: list[str], catalogue: Catalogue, data: str | Path | None)
         )
     unknown = np.full(len(catalogue), -1, np.int8)
     return np.stack([catalogue.targets[:, columns[tag]] if tag in columns else unknown for tag in tags], axis=1)
-
-
-def _read(data: str, labels: str | Path | None, labelled: float | None, seed: int, split: str) -> Catalogue:
-    catalogue = read(data, _file(labels), seed=1)  # the pictures of `scenes` are the same for every seed
-    if labelled is None and split_spec(data)[0] == "scenes":
-        labelled = SCENES_LABELLED
-    return catalogue if labelled is None else hide(catalogue, labelled, seed, split)
-
-
-def _check_choices(**given: str | None) -> None:
-    known = {
-        "features": ("crops", "evidence"),
-        "tune": ("heads", "all"),
-        "protocol": ("ours", "paper"),
-        "split": ("paper", "balanced"),
-    }
-    for name, value in given.items():
-        if value is not None and value not in known[name]:
-            raise UserError(f"--{name} {value}: there is only {' and '.join(known[name])}")
-
-
-def _check_settings(seed: int, settings: Mapping[str, object]) -> None:
-    if not 0 <= seed < 2**32:
-        raise UserError(f"--seed {seed}: must be between 0 and {2**32 - 1}")
-    for key in OPTIONS_ONLY:
-        if key in settings:
-            raise UserError(f"--set {key}={settings[key]}: this has an option of its own, --{key} {settings[key]}")
-
-
-def _check_usable(
-    catalogue: Catalogue,
-    uses_unlabelled: bool,
-    data: str | Path,
-    method: str,
-    bad: Sequence[tuple[str, str]] = (),
-) -> None:
-    labelled = catalogue.targets[catalogue.rows(Role.LABELLED)]
-    because = f" ({_count(bad)} cannot be used, such as {bad[0][0]}: {bad[0][1]})" if bad else ""
-    if not (labelled == 1).any():
-        raise UserError(f"{data}: no labelled image has a tag{because}; tag a few images, then train")
-    if uses_unlabelled and not len(catalogue.rows(Role.UNLABELLED)):
-        raise UserError(
-            f"{data}: every image is labelled{because}, and {method} learns from unlabelled ones too: hide some labels "
-            "with --labelled 0.05, or learn from labels alone with --method asl"
-        )
-
-
-def _check_backbones(backbones: Sequence[Backbone], recipe: Recipe, weights: str | Path | None) -> None:
-    several = "+".join(one.name for one in backbones)
-    if len(backbones) > 1 and (recipe.tune == "all" or recipe.features == "crops"):
-        raise UserError(f"--backbone {several}: several backbones stand side by side with --features evidence only")
-    if recipe.tune == "all" and not any(True for _ in backbones[0].parameters()):
-        raise UserError(f"--tune all: {several} cannot learn; give --tune heads, or another backbone")
-    for one in backbones:
-        if ":" not in one.name and not one.gives_maps(recipe.size):
-            raise UserError(f"--size {recipe.size}: too small for {one.name}; give 64 px or more")
-    if len(backbones) > 1 and weights is not None:
-        raise UserError(f"--weights {weights}: one file cannot fill {several}; choose one backbone")
 
 
 def _say_choice(choice: Choice | None, recipe: Recipe) -> None:
@@ -361,17 +252,13 @@ def _say_what_is_learned(catalogue: Catalogue, config: Config) -> None:
 def _check_bad(bad: list[tuple[str, str]], strict: bool, data: str | Path) -> None:
     if bad and strict:
         shown = "".join(f"\n  {name}: {reason}" for name, reason in bad[:SHOWN_BAD])
-        raise UserError(f"--strict: {_count(bad)} cannot be used; `fewtags check {data}` lists all{shown}")
+        raise UserError(f"--strict: {count_images(bad)} cannot be used; `fewtags check {data}` lists all{shown}")
 
 
 def _report_bad(bad: list[tuple[str, str]], folder: RunFolder) -> None:
     folder.write_bad(bad)
     if bad:
-        say(f"{_count(bad)} cannot be used: {folder.bad_file} lists the reasons")
-
-
-def _count(images: Sequence[object]) -> str:
-    return f"{len(images):,} image{'' if len(images) == 1 else 's'}"
+        say(f"{count_images(bad)} cannot be used: {folder.bad_file} lists the reasons")
 
 
 def _begin(folder: RunFolder, config: Config, resume: bool) -> None:

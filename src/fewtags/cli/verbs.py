@@ -109,7 +109,7 @@ def run_methods(name: str | None) -> None:
     if name is None:
         _print_methods({each: find_method(each) for each in method_names()})
         return
-    from fewtags.api import OPTIONS_ONLY
+    from fewtags.training.job import OPTIONS_ONLY
     from fewtags.training.recipe import Recipe
 
     if name == "auto":
