@@ -75,7 +75,7 @@ def train(
 
     >>> run = fewtags.train("photos", out="run")    # doctest: +SKIP
     """
-    began = time.monotonic()
+    began, busy = time.monotonic(), time.process_time()
     job = settle(
         str(data),
         labels=labels,
@@ -151,6 +151,7 @@ def train(
             outcome = Outcome(chosen, scores, held_out, thresholds, remembered.get("thresholds"), loop.judge.best)
             result = write_results(folder, config, backbones, prepared, outcome)
             result["seconds"] = round(time.monotonic() - began, 1)
+            result["cpu_seconds"] = round(time.process_time() - busy, 1)  # what it costs, however busy the machine was
             result["peak_memory_mb"] = peak_memory_mb()
             write_json(_result_file(folder), result)
         fabric.barrier()
@@ -301,6 +302,9 @@ def _result(folder: RunFolder) -> dict[str, Any]:
 
 def peak_memory_mb() -> int | None:
     """The most memory this process has held, where the system tells."""
+    with contextlib.suppress(OSError, StopIteration):  # Linux can forget the peak between two runs of one process
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) // 1024
     try:
         import resource
     except ImportError:

@@ -33,6 +33,8 @@ def run(arguments: list[str]) -> int:
         return FAULT
     except Interrupted as error:
         _say(f"\nfewtags: {error}")
+        if arguments[:2] in (["bench", "run"], ["bench", "paper"]):
+            _say(f"go on with: fewtags {shlex.join(arguments)}")
         if arguments[:1] == ["train"]:
             again = arguments if "--resume" in arguments else [*arguments, "--resume"]
             _say(f"go on with: fewtags {shlex.join(again)}")
@@ -44,15 +46,17 @@ def run(arguments: list[str]) -> int:
 
 
 def spread_lists(arguments: list[str]) -> list[str]:
-    """Allow `--set a=1 b=2`: repeat the option before every further key=value."""
+    """Allow `--set a=1 b=2`, and for `bench` `--seeds 1 2`: repeat the option before every further word of a list."""
+    lists = ("--set", "--methods", "--labelled", "--seeds") if arguments[:1] == ["bench"] else ("--set",)
     spread: list[str] = []
-    open_list = False
+    option = ""
     for word in arguments:
-        if open_list and "=" in word and not word.startswith("-") and spread[-1] != "--set":
-            spread.append("--set")
-        elif word != "--set" and spread[-1:] != ["--set"]:
-            open_list = False
-        open_list = open_list or word == "--set"
+        if word.startswith("-"):
+            option = word if word in lists else ""
+        elif option and spread[-1] != option and (option != "--set" or "=" in word):
+            spread.append(option)
+        elif option and spread[-1] != option:
+            option = ""
         spread.append(word)
     return spread
 

@@ -1,10 +1,12 @@
 """The verbs and their options."""
 
-from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from fewtags.cli.bench import bench
+from fewtags.cli.options import Data, Features, Labels, Protocol, RunArgument, Split, Tune
 
 app = typer.Typer(
     name="fewtags",
@@ -15,45 +17,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-class Tune(str, Enum):
-    """What learns."""
-
-    heads = "heads"
-    all = "all"
-
-
-class Protocol(str, Enum):
-    """Whose schedule."""
-
-    ours = "ours"
-    paper = "paper"
-
-
-class Split(str, Enum):
-    """Which images keep their labels."""
-
-    paper = "paper"
-    balanced = "balanced"
-
-
-class Features(str, Enum):
-    """What a frozen backbone gives."""
-
-    crops = "crops"
-    evidence = "evidence"
-
-
-Data = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA",
-        help="A folder with labels.csv, voc:PATH, coco:PATH, nus:PATH, npy:PATH, or scenes[:N].",
-    ),
-]
-Labels = Annotated[Path | None, typer.Option(metavar="FILE", help="The labels, if not DATA/labels.csv.")]
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+app.add_typer(bench, name="bench")
 
 
 @app.callback(invoke_without_command=True)

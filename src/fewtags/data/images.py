@@ -3,6 +3,7 @@
 import os
 import re
 import struct
+import time
 import warnings
 from hashlib import blake2b
 from io import BytesIO
@@ -18,6 +19,9 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".ti
 MAX_PIXELS = 100_000_000  # 300 MB as RGB; anything larger is refused from its header alone
 MAX_BYTES = 1 << 29  # half a gigabyte: no picture within MAX_PIXELS needs a larger file
 
+SETTLED_NANOSECONDS = 2_000_000_000  # a file that was not touched for so long shows every later change by its time
+
+_FINGERPRINTS: dict[tuple[str, str, int, int], bytes] = {}  # of files this process has read: several runs share them
 # The formats of IMAGE_SUFFIXES only: Pillow knows others that start programs or have seen fewer eyes.
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 _ORIENTATION = 0x0112  # the EXIF tag
@@ -165,7 +169,17 @@ class FolderImages:
 
     def fingerprint(self, name: str) -> bytes:
         """16 bytes that change when the file's content does. Raises BadImage when it cannot be read."""
-        return blake2b(self._read(name), digest_size=16).digest()
+        try:
+            there = path_within(self.root, name).stat()
+        except OSError:
+            return blake2b(self._read(name), digest_size=16).digest()
+        key = (str(self.root), name, there.st_size, there.st_mtime_ns)
+        if key not in _FINGERPRINTS:
+            found = blake2b(self._read(name), digest_size=16).digest()
+            if time.time_ns() - there.st_mtime_ns < SETTLED_NANOSECONDS:
+                return found  # it may change again without a later time of change
+            _FINGERPRINTS[key] = found
+        return _FINGERPRINTS[key]
 
     def _read(self, name: str) -> bytes:
         path = path_within(self.root, name)

@@ -74,15 +74,21 @@ class Preparation:
 
 def prepare(catalogue: Catalogue, how: Preparation) -> Prepared:
     """Read every image, leave out the bad ones, and build the source that the recipe asks for."""
-    bad: dict[int, str] = {}
-    keys = fingerprints(catalogue, bad)
-    way = _Pixels(how) if how.recipe.tune == "all" else WAYS[how.recipe.features](how)
-    way.look(catalogue, keys, bad)
+    way, keys, bad = look_at(catalogue, how)
     good = np.array([row for row in range(len(catalogue)) if row not in bad], dtype=np.int64)
     reasons = [(catalogue.names[row], reason) for row, reason in sorted(bad.items())]
     catalogue, keys = catalogue.take(good), [keys[row] for row in good]
     content = hashlib.sha256(b"".join(keys)).hexdigest()
     return Prepared(catalogue, way.supply(catalogue, keys), targets_of(catalogue), reasons, content)
+
+
+def look_at(catalogue: Catalogue, how: Preparation) -> "tuple[_Way, list[bytes], dict[int, str]]":
+    """Read every image once and keep what frozen backbones say of it; the way, the images' keys, the bad ones."""
+    bad: dict[int, str] = {}
+    keys = fingerprints(catalogue, bad)
+    way = _Pixels(how) if how.recipe.tune == "all" else WAYS[how.recipe.features](how)
+    way.look(catalogue, keys, bad)
+    return way, keys, bad
 
 
 class _Way(Protocol):

@@ -1,0 +1,85 @@
+"""The state of a grid while it runs: a live table on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from fewtags.bench.grid import Cell
+from fewtags.progress import duration, say
+
+LINE_SECONDS = 15.0
+
+
+class Live:
+    """Is told of every cell that begins, ends or fails."""
+
+    def __init__(self, cells: Sequence[Cell], left: Sequence[Cell], failed: dict[Cell, str]) -> None:
+        self._state = dict.fromkeys(cells, "done") | dict.fromkeys(left, "waiting") | dict.fromkeys(failed, "failed")
+        self._todo = len(left)
+        self._start = self._last = time.monotonic()
+        self._screen: Any = None
+
+    def __enter__(self) -> "Live":
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.live import Live as RichLive
+
+            self._screen = RichLive(self.table(), console=Console(stderr=True), refresh_per_second=2)
+            self._screen.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._screen is not None:
+            self._screen.update(self.table())
+            self._screen.stop()
+        else:
+            say(self.summary())
+
+    def tell(self, event: str, cell: Cell | None, reason: str) -> None:
+        """`begun`, `done`, `failed`, or "" when nothing but time has passed."""
+        if cell is not None:
+            self._state[cell] = {"begun": "running"}.get(event, event)
+        now = time.monotonic()
+        if self._screen is not None:
+            if event:
+                self._screen.update(self.table())
+            return
+        if event == "failed" and cell is not None:
+            say(f"failed: {cell.words}: {reason}")
+        if event in ("done", "failed") or now - self._last > LINE_SECONDS:
+            self._last = now
+            say(self.summary())
+
+    def summary(self) -> str:
+        """`cells: 12 of 40 done, 2 running, 1 failed, 9 min left`."""
+        count = Counter(self._state.values())
+        words = [f"cells: {count['done']} of {len(self._state)} done"]
+        words += [f"{count[name]} {name}" for name in ("running", "failed") if count[name]]
+        ended = self._todo - count["waiting"] - count["running"]
+        if 0 < ended < self._todo:
+            seconds = (time.monotonic() - self._start) / ended * (self._todo - ended)
+            words.append(f"{duration(seconds)} left")
+        return ", ".join(words)
+
+    def table(self) -> Any:
+        """A line a row, a column a labelled share: what each seed is at."""
+        from rich.table import Table
+        from rich.text import Text
+
+        signs = {"done": "●", "running": "◐", "failed": "✗", "waiting": "·"}
+        shares = list(dict.fromkeys(cell.labelled for cell in self._state))
+        table = Table(
+            box=None, padding=(0, 2, 0, 0), header_style="bold", caption=self.summary(), caption_justify="left"
+        )
+        table.add_column("")
+        for share in shares:
+            table.add_column("all" if share is None else f"{share:g}")
+        for row in dict.fromkeys(cell.row for cell in self._state):
+            cells = [[one for one in self._state if one.row == row and one.labelled == share] for share in shares]
+            table.add_row(Text(row.name), *("".join(signs[self._state[one]] for one in some) for some in cells))
+        return table

@@ -1,0 +1,143 @@
+"""What `fewtags bench` does once its arguments are read."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fewtags.cli.verbs import parse_settings
+from fewtags.errors import UserError
+from fewtags.progress import say
+
+DEFAULT_METHODS = ("asl", "cap", "d2l")
+
+
+def run_bench(
+    data: str,
+    out: Path,
+    methods: Sequence[str] | None,
+    labelled: Sequence[float] | None,
+    seeds: Sequence[int] | None,
+    settings: list[str],
+    options: dict[str, Any],
+    jobs: int | None,
+    engine: str,
+    address: str | None,
+    retry: bool,
+) -> None:
+    """Run the grid and say what failed; exit code 3 if something did."""
+    from fewtags.bench.grid import make_grid, rows_of
+
+    lists = {key: [word.strip() for word in value.split(",")] for key, value in parse_settings(settings).items()}
+    rows = rows_of(methods or DEFAULT_METHODS, lists)
+    grid = make_grid(data, rows, labelled or [None], seeds or [1], options)
+    _run(out, grid, jobs, engine, address, retry)
+
+
+def run_table(folder: Path, kind: str, out: Path | None, rule: str, paper: bool, strict: bool) -> None:
+    """Print or write the tables of a grid; missing cells are named."""
+    from fewtags.bench.formats import as_csv, as_latex, as_markdown, for_terminal
+    from fewtags.bench.published import published
+    from fewtags.bench.table import missing_cells, tables
+    from fewtags.files import write_text
+
+    grid, records = _records(folder)
+    missing = missing_cells(records, grid.cells)
+    if not records:
+        raise UserError(f"{folder}: no cell is finished yet; `fewtags bench run` goes on with it")
+    beside = None
+    if paper:
+        beside = published(grid.data, _protocol(records))
+        if beside is None:
+            raise UserError(f"--paper: nothing was published on {grid.data}; there is voc, coco and nus")
+    found = tables(records, grid.cells, rule, beside)
+    if kind == "terminal" and out is None:
+        from rich.console import Console
+
+        console = Console(width=None if sys.stdout.isatty() else 200)
+        for one in found:
+            console.print(for_terminal(one))
+            console.print()
+    else:
+        write = {"csv": as_csv, "latex": as_latex}.get(kind, as_markdown)
+        if out is None:
+            print(write(found), end="")
+        else:
+            write_text(out, write(found))
+            print(out)
+    if missing:
+        say(f"missing: {len(missing)} of {len(grid.cells)} cells, such as {missing[0].words}")
+        if strict:
+            raise UserError("--strict: a table with missing cells; `fewtags bench run` goes on with them")
+
+
+def run_figures(folder: Path, out: Path | None) -> None:
+    """Draw everything that the grid has something to show for."""
+    from fewtags.bench.figures import save_figures
+
+    _, records = _records(folder)
+    if not records:
+        raise UserError(f"{folder}: no cell is finished yet; `fewtags bench run` goes on with it")
+    for file in save_figures(records, out or folder / "figures"):
+        print(file)
+
+
+def run_paper(
+    name: str,
+    path: str,
+    out: Path | None,
+    methods: Sequence[str] | None,
+    labelled: Sequence[float] | None,
+    seeds: Sequence[int] | None,
+    options: dict[str, Any],
+    jobs: int | None,
+    engine: str,
+    address: str | None,
+    retry: bool,
+    dry_run: bool,
+) -> None:
+    """Print the plan of the paper's grid, then run it."""
+    import torch
+
+    from fewtags.bench.grid import make_grid, rows_of
+    from fewtags.bench.plan import plan, print_plan
+    from fewtags.bench.published import SHARES
+
+    rows = rows_of(methods or ["paper", "mat", "mat+cdd"], {})
+    grid = make_grid(f"{name}:{path}", rows, labelled or SHARES, seeds or range(1, 6), options)
+    if jobs is None and torch.cuda.is_available():
+        jobs = 1  # one run fills a GPU
+    print_plan(plan(grid), jobs)
+    if not dry_run:
+        _run(out or Path(f"paper-{name}"), grid, jobs, engine, address, retry)
+
+
+def _run(out: Path, grid: Any, jobs: int | None, engine: str, address: str | None, retry: bool) -> None:
+    from fewtags.bench.runner import run_grid
+
+    if address and engine != "ray":
+        raise UserError(f"--address {address}: only --engine ray knows clusters")
+    failed = run_grid(out, grid, jobs, engine, address, retry)  # type: ignore[arg-type]
+    print(f"{len(grid.cells) - len(failed)} of {len(grid.cells)} cells are done: {out}")
+    if failed:
+        for cell, reason in failed.items():
+            print(f"  failed: {cell.words}: {reason}")
+        print("run these again with the same command and --retry")
+        sys.exit(3)
+    print(f"tables: fewtags bench table {out}\nfigures: fewtags bench figures {out}")
+
+
+def _records(folder: Path) -> tuple[Any, list[Any]]:
+    from fewtags.bench.grid import load_grid
+    from fewtags.bench.records import refresh_records
+
+    grid = load_grid(folder)
+    return grid, refresh_records(folder, grid.cells)
+
+
+def _protocol(records: Sequence[Any]) -> str:
+    """How the runs of a grid were made, in words."""
+    one = records[0]
+    learns = "every weight learns" if one.tune == "all" else f"frozen, {one.features} features, only heads learn"
+    chooses = "the test split chooses the epoch" if one.protocol == "paper" else "the test split chooses nothing"
+    return f"{one.backbone} at {one.size} px, {learns}; {chooses}"
