@@ -143,11 +143,7 @@ def measure(features: Features, catalogue: Catalogue, each: Row, seed: int) -> d
     loop = Loop(network, supply.source, method, recipe, targets, fabric)
     chosen = loop.run()
     known, truth = targets.labelled.numpy(), targets.test.numpy()
-    held_out = method.state.get("held_out")
-    if held_out is None:
-        thresholds = metric_adaptive(loop.scores("labelled", "plain", chosen).numpy(), known, "f1")
-    else:
-        thresholds = metric_adaptive(held_out.numpy(), known, "f_beta", beta=0.5)
+    thresholds = metric_adaptive(loop.scores("labelled", "plain", chosen).numpy(), known, "f1")
     found = summarise(loop.scores("test", "plain", chosen).numpy(), truth, thresholds, catalogue.tags)
     figures = {name: round(100 * found[name], 2) for name in ("map", "cf1", "of1")}
     return {**figures, "seconds": round(time.monotonic() - began, 1)}

@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 from fewtags.data import Catalogue, Role, read, split_spec
 from fewtags.errors import Fault, UserError
 from fewtags.evaluation import per_tag, summarise
+from fewtags.evaluation.estimate import thresholds_for
 from fewtags.files import write_json
 from fewtags.progress import say
 from fewtags.tagging import Tagger
 from fewtags.tagging.results import Outcome, write_results
-from fewtags.thresholds import metric_adaptive
 from fewtags.training.build import build_network, make_fabric, processes
 from fewtags.training.checkpoint import load_checkpoint
 from fewtags.training.config import Config
+from fewtags.training.estimate import held_out_scores
 from fewtags.training.evidence import Choice
 from fewtags.training.job import check_usable, count_images, read_split, settle
 from fewtags.training.judge import Record
@@ -67,6 +68,8 @@ def train(
     strict: bool = False,
     resume: bool = False,
     protocol: str = "ours",
+    prefer: str = "balance",
+    validate: bool = False,
     settings: Mapping[str, object] | None = None,
 ) -> Run:
     """Learn from the labelled and unlabelled images of `data` and tag the latter; the result is a run folder.
@@ -91,6 +94,8 @@ def train(
         weights=weights,
         split=split,
         protocol=protocol,
+        prefer=prefer,
+        validate=validate,
         settings=settings,
     )
     config, recipe, built_method, backbones = job.config, job.recipe, job.method, job.backbones
@@ -140,15 +145,15 @@ def train(
         scores: dict[str, NDArray[np.float32]] = {
             part: loop.scores(part, "plain", chosen).numpy() for part in loop.parts
         }
-        known = prepared.targets.labelled.numpy()
-        remembered = {name: value.cpu().numpy() for name, value in built_method.state.items()}
-        held_out = remembered.get("held_out")  # scores by models that did not learn from an image's own label
+        held_out = held_out_scores(job, prepared, loop, scores, stop)
         if held_out is None:
-            thresholds = metric_adaptive(scores["labelled"], known, "f1")
-        else:  # the best F1 of few held-out images lies too low: F_0.5 gives as many tags as there are, and more right
-            thresholds = metric_adaptive(held_out, known, "f_beta", beta=0.5)
+            thresholds = thresholds_for(scores["labelled"], prepared.targets.labelled.numpy(), recipe.prefer)
+        else:
+            thresholds = thresholds_for(held_out.scores, held_out.targets, recipe.prefer)
         if fabric.is_global_zero:
-            outcome = Outcome(chosen, scores, held_out, thresholds, remembered.get("thresholds"), loop.judge.best)
+            own = built_method.state.get("thresholds")
+            own_thresholds = None if own is None else own.cpu().numpy()
+            outcome = Outcome(chosen, scores, held_out, thresholds, own_thresholds, loop.judge.best)
             result = write_results(folder, config, backbones, prepared, outcome)
             result["seconds"] = round(time.monotonic() - began, 1)
             result["cpu_seconds"] = round(time.process_time() - busy, 1)  # what it costs, however busy the machine was

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fewtags.cli.bench import bench
-from fewtags.cli.options import Data, Features, Labels, Protocol, RunArgument, Split, Tune
+from fewtags.cli.options import Data, Features, Labels, Prefer, Protocol, RunArgument, Split, Tune
 
 app = typer.Typer(
     name="fewtags",
@@ -87,6 +87,12 @@ def train(
     protocol: Annotated[
         Protocol, typer.Option(help="paper: the released schedule; the test split chooses the epoch.")
     ] = Protocol.ours,
+    prefer: Annotated[
+        Prefer, typer.Option(help="What thresholds for tagging serve: few wrong tags, few missing ones, or both.")
+    ] = Prefer.balance,
+    validate: Annotated[
+        bool, typer.Option("--validate", help="With --tune all: keep a fifth of the labels to judge by.")
+    ] = False,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Settings of `fewtags methods NAME`."),
@@ -114,6 +120,8 @@ def train(
         strict=strict,
         resume=resume,
         protocol=protocol.value,
+        prefer=prefer.value,
+        validate=validate,
         settings=parse_settings(settings or []),
     )
 

@@ -35,6 +35,14 @@ class Features(str, Enum):
     evidence = "evidence"
 
 
+class Prefer(str, Enum):
+    """What thresholds serve."""
+
+    precision = "precision"
+    balance = "balance"
+    recall = "recall"
+
+
 Data = Annotated[
     str,
     typer.Argument(

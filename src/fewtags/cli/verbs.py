@@ -53,6 +53,9 @@ def run_train(data: str, **options: Any) -> None:
     if result.get("map") is not None:
         print_result(result)
         print()
+    if "estimate" in result:
+        print_estimate(result["estimate"], with_tags=result.get("map") is None)
+        print()
     folder, unlabelled = run.path, result["images"]["unlabelled"]
     if unlabelled:
         print(f"{unlabelled:,} image{'' if unlabelled == 1 else 's'} tagged: {folder / 'tags.csv'}")
@@ -102,6 +105,31 @@ def print_result(result: dict[str, Any]) -> None:
         )
 
 
+def print_estimate(estimate: dict[str, Any], with_tags: bool) -> None:
+    """What quality to expect of the tags, without a test set."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    if with_tags:
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+        table.add_column("tag")
+        for name in ("labelled", "precision", "recall", "F1", "threshold"):
+            table.add_column(name, justify="right")
+        for row in estimate["per_tag"]:
+            cells = [_between(row, name) for name in ("precision", "recall", "f1")]
+            if not row["enough"]:
+                cells = ["too few to say", "", ""]
+            threshold = "never given" if row["threshold"] is None else f"{row['threshold']:.3f}"
+            table.add_row(Text(row["tag"]), f"{row['support']:,}", *cells, threshold)
+        console.print(table)
+    figures = "   ".join(f"{label} {_between(estimate, name)}" for name, label in
+                         (("map", "mAP"), ("cf1", "CF1"), ("of1", "OF1")))  # fmt: skip
+    console.print(f"\nestimated quality (and where it lies in 95 of 100 draws): {figures}", highlight=False)
+    console.print(f"from {estimate['how']}", highlight=False)
+
+
 def run_methods(name: str | None) -> None:
     """List the methods, or one with its settings."""
     from fewtags.methods import find_method, method_names
@@ -146,6 +174,12 @@ def _print_methods(found: dict[str, Any]) -> None:
         )
     # on paper or in a pipe a method keeps its line
     Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def _between(row: dict[str, Any], name: str) -> str:
+    """`81.2 (75–86)`."""
+    interval = row["intervals"][name]
+    return _percent(row[name]) + (f" ({100 * interval[0]:.0f}–{100 * interval[1]:.0f})" if interval else "")
 
 
 def _percent(value: float | None) -> str:

@@ -20,6 +20,7 @@ class Role(IntEnum):
     LABELLED = 0
     UNLABELLED = 1
     TEST = 2
+    HELD_OUT = 3  # labelled, but kept from training: thresholds and quality are judged by it
 
 
 class Names(Sequence[str]):

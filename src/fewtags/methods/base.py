@@ -143,6 +143,10 @@ class Method(BaseModel):
         """A module (vectors [B, width], part) -> logits by name."""
         return Heads(width, tags, self.head_names)
 
+    def settled(self) -> dict[str, object]:
+        """Settings that this training chose by itself, for trainings that shall not choose again."""
+        return {}
+
     def finished_heads(self, heads: nn.Module, seen: Seen) -> nn.Module:
         """What is kept for tagging in the place of the heads that were trained."""
         return heads

@@ -79,7 +79,7 @@ class Neighbours(Method):
         return Student(width, self.hidden, tags, self.dropout, self.mixup)
 
     def begin_main(self, seen: Seen) -> None:
-        """The probabilities that the student learns, and those of the labelled images without their own label."""
+        """The probabilities that the student learns."""
         vectors = unit_scaled(torch.cat([seen.labelled_vectors, seen.unlabelled_vectors]))
         targets, count = seen.targets, len(seen.targets)
         strength = self.strength or choose_strength(vectors[:count], targets)
@@ -92,27 +92,23 @@ class Neighbours(Method):
         def smoothed(probabilities: Tensor, share: float) -> Tensor:
             return smooth(probabilities, graph, share, self.rounds) if graph and share else probabilities
 
-        fold = torch.from_numpy(balanced_folds(targets.cpu().numpy())).to(targets.device)
-        without = without_folds(targets, fold)
         basis = own_basis(vectors[:count])
-        models = fit_folds(basis, targets, strength, fold)
-        firsts = [first(model, known) for model, known in zip(models, without, strict=True)]
         share = self.share
         if share is None:
+            fold = torch.from_numpy(balanced_folds(targets.cpu().numpy())).to(targets.device)
+            models, without = fit_folds(basis, targets, strength, fold), without_folds(targets, fold)
+            firsts = [first(model, known) for model, known in zip(models, without, strict=True)]
             held = {one: held_out(fold, [smoothed(each, one)[:count] for each in firsts]) for one in SHARES}
             share = choose_share(held, targets)
-        made = [smoothed(each, share) for each in firsts]
         soft = smoothed(first(fit_regression(basis, targets, strength), targets), share)
-        if self.learner == "regression" and not self.bank:
-            made = firsts  # what will tag: neither smoothed nor raised
-        elif self.raise_rare:
+        if self.raise_rare:
             soft = raised(soft, shares(targets))
-            # a fold that knows no image of a tag is raised as a whole, so that the tag's threshold becomes high: of a
-            # tag that one image shows nothing can be held out, and giving it freely cost 13 points of OF1 on VOC
-            made = [raised(each, shares(known)) for each, known in zip(made, without, strict=True)]
         self.state["soft_labelled"], self.state["soft"] = soft[:count], soft[count:]
-        self.state["held_out"] = held_out(fold, [each[:count] for each in made])
         self.state["strength"], self.state["share"] = torch.tensor(strength), torch.tensor(share)
+
+    def settled(self) -> dict[str, object]:
+        """The strength of the regression and the share of the graph."""
+        return {name: float(self.state[name]) for name in ("strength", "share") if name in self.state}
 
     def pseudo_labels(self, batch: UnlabelledBatch) -> Pseudo:
         """The smoothed probabilities, as they are."""

@@ -11,11 +11,13 @@ from torch import nn
 from fewtags.data.catalogue import Catalogue, Role
 from fewtags.errors import BadImage
 from fewtags.evaluation import f1_under_rules, per_tag, summarise
+from fewtags.evaluation.estimate import estimate
 from fewtags.files import csv_cell, write_text, written_whole
 from fewtags.models import Adapter, Backbone, Heads, Network
 from fewtags.tagging.model import Model, ModelInfo, save_model
 from fewtags.tagging.sheet import Entry, contact_sheet
 from fewtags.training.config import Config
+from fewtags.training.estimate import HeldOut
 from fewtags.training.loop import Targets
 from fewtags.training.prepare import Prepared
 from fewtags.training.run import RunFolder
@@ -30,7 +32,7 @@ class Outcome:
 
     network: Network
     scores: Mapping[str, Scores]  # of the images of every part [n, K]
-    held_out: Scores | None  # of the labelled images, by models that never saw their labels
+    held_out: HeldOut | None  # scores of labelled images by models that never saw their labels
     thresholds: Scores  # [K], for tagging
     own_thresholds: Scores | None  # [K], by which the method made pseudo-labels at the end
     chosen_on_test: dict[str, Any]  # under the paper's protocol
@@ -44,7 +46,8 @@ def write_results(
     save_model(folder.model_folder, _model(config, backbones, outcome.network, prepared, thresholds))
     folder.write_scores(_score_tables(outcome, targets))
     catalogue = prepared.catalogue
-    result: dict[str, Any] = {"images": {role.name.lower(): len(catalogue.rows(role)) for role in Role}}
+    count = {role.name.lower(): len(catalogue.rows(role)) for role in Role}
+    result: dict[str, Any] = {"images": {name: some for name, some in count.items() if some or name != "held_out"}}
     if targets.test is not None:
         truth, known = targets.test.numpy(), targets.labelled.numpy()
         result |= summarise(scores["test"], truth, thresholds, catalogue.tags)
@@ -52,6 +55,11 @@ def write_results(
         result["rules"] = f1_under_rules(scores["test"], truth, scores["labelled"], known, outcome.own_thresholds)
     if prepared.supply.choice is not None:
         result["features"] = prepared.supply.choice._asdict()
+    if outcome.held_out is not None:
+        held, prefer = outcome.held_out, config.recipe.prefer
+        result["estimate"] = estimate(
+            held.scores, held.targets, held.fold, thresholds, catalogue.tags, prefer, held.how
+        )
     if outcome.chosen_on_test:
         result["chosen_on_the_test_split"] = outcome.chosen_on_test
     rows = catalogue.rows(Role.UNLABELLED)
@@ -69,7 +77,7 @@ def write_results(
 def _score_tables(outcome: Outcome, targets: Targets) -> dict[str, NDArray[Any]]:
     tables: dict[str, NDArray[Any]] = dict(outcome.scores)
     if outcome.held_out is not None:
-        tables["held_out"] = outcome.held_out
+        tables["held_out"], tables["held_out_targets"] = outcome.held_out.scores, outcome.held_out.targets
     known = {"labelled": targets.labelled, "unlabelled": targets.truth, "test": targets.test}
     return tables | {f"{part}_targets": table.numpy() for part, table in known.items() if table is not None}
 

@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
 from lightning_fabric import Fabric
 
+from fewtags.crossfit import FEW, balanced_folds
 from fewtags.data import Catalogue, Role, hide, read, split_spec
 from fewtags.errors import UserError
 from fewtags.methods import Method
@@ -20,7 +21,7 @@ from fewtags.training.prepare import Preparation
 from fewtags.training.recipe import Recipe
 from fewtags.training.run import StopRequest
 
-OPTIONS_ONLY = ("seed", "tune", "protocol", "features")  # what split and defaults follow: options, never `--set`
+OPTIONS_ONLY = ("seed", "tune", "protocol", "features", "prefer")  # each has an option of its own, never `--set`
 SCENES_LABELLED = 0.1  # what stays labelled of the drawn scenes unless told otherwise
 
 
@@ -70,16 +71,22 @@ def settle(
     weights: str | Path | None = None,
     split: str = "paper",
     protocol: str = "ours",
+    prefer: str = "balance",
+    validate: bool = False,
     settings: Mapping[str, object] | None = None,
 ) -> Job:
     """Fill in what was not said, and refuse what cannot be done; the arguments are those of `fewtags train`."""
-    _check_choices(features=features, tune=tune, protocol=protocol, split=split)
+    _check_choices(features=features, tune=tune, protocol=protocol, split=split, prefer=prefer)
     _check_settings(seed, settings or {})
     catalogue = read_split(data, labels, labelled, seed, split)
     on_gpu = torch.cuda.is_available()
     tune = tune or ("all" if on_gpu or protocol == "paper" else "heads")
     if tune == "all" and features == "evidence":
         raise UserError("--features evidence: features are stored with --tune heads only; add it, or leave this out")
+    if validate and tune == "heads":
+        raise UserError("--validate: with --tune heads quality is estimated from all labelled images already")
+    if validate:
+        catalogue = hold_out(catalogue)
     labelled_count, unlabelled_count = (len(catalogue.rows(role)) for role in (Role.LABELLED, Role.UNLABELLED))
     plan = choose(method, tune, features, backbone, unlabelled_count > 0)
     method, backbone = plan.method, plan.backbone
@@ -96,6 +103,7 @@ def settle(
             "size": size or plan.size,
             "features": plan.features,
             "blocks": plan.blocks,
+            "prefer": prefer,
             "precision": "bf16-mixed" if on_gpu and tune == "all" and torch.cuda.is_bf16_supported() else None,
         },
         settings={key: str(value) for key, value in (settings or {}).items()},
@@ -135,12 +143,23 @@ def read_split(data: str, labels: str | Path | None, labelled: float | None, see
     return catalogue if labelled is None else hide(catalogue, labelled, seed, split)
 
 
+def hold_out(catalogue: Catalogue) -> Catalogue:
+    """The catalogue with a fifth of the labelled images, balanced by tag, kept from training."""
+    rows = catalogue.rows(Role.LABELLED)
+    if len(rows) < 2 * FEW:
+        raise UserError(f"--validate: {len(rows)} labelled images are too few to keep some back; label {2 * FEW}")
+    roles = catalogue.roles.copy()
+    roles[rows[balanced_folds(catalogue.targets[rows]) == 0]] = Role.HELD_OUT
+    return replace(catalogue, roles=roles)
+
+
 def _check_choices(**given: str | None) -> None:
     known = {
         "features": ("crops", "evidence"),
         "tune": ("heads", "all"),
         "protocol": ("ours", "paper"),
         "split": ("paper", "balanced"),
+        "prefer": ("precision", "balance", "recall"),
     }
     for name, value in given.items():
         if value is not None and value not in known[name]:

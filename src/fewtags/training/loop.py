@@ -29,6 +29,7 @@ class Targets:
     unlabelled: int  # how many there are; what they show, nobody in here may learn from
     truth: Tensor | None = None  # [M, K] of unlabelled images in benchmarks: measures pseudo-labels, nothing else
     test: Tensor | None = None  # [T, K]
+    held_out: Tensor | None = None  # [H, K] labelled images that nothing is learned from
 
 
 class Observer:
@@ -195,7 +196,7 @@ class Loop:
     @property
     def parts(self) -> list[Part]:
         """The parts of the split that have images."""
-        every: tuple[Part, ...] = ("labelled", "unlabelled", "test")
+        every: tuple[Part, ...] = ("labelled", "unlabelled", "test", "held_out")
         return [part for part in every if self._size(part)]
 
     def scores(self, part: Part, kind: Kind, network: Network | None = None) -> Tensor:
@@ -238,7 +239,8 @@ class Loop:
     def _size(self, part: Part) -> int:
         if part == "unlabelled":
             return self.targets.unlabelled
-        known = self.targets.labelled if part == "labelled" else self.targets.test
+        targets = self.targets
+        known = {"labelled": targets.labelled, "test": targets.test, "held_out": targets.held_out}[part]
         return 0 if known is None else len(known)
 
     def _teach(self, weak: Views) -> Tensor:

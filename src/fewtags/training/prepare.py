@@ -28,7 +28,12 @@ from fewtags.training.run import StopRequest
 from fewtags.training.source import FeatureSource, Part, PixelSource, Source, Stored
 
 KEEP_EVERY = 64  # images whose features are written at once; what a kill can cost
-ROLES: dict[Part, Role] = {"labelled": Role.LABELLED, "unlabelled": Role.UNLABELLED, "test": Role.TEST}
+ROLES: dict[Part, Role] = {
+    "labelled": Role.LABELLED,
+    "unlabelled": Role.UNLABELLED,
+    "test": Role.TEST,
+    "held_out": Role.HELD_OUT,
+}
 KEPT = "stopped; the features computed so far are kept, the same command goes on from there"
 
 
@@ -213,6 +218,7 @@ def targets_of(catalogue: Catalogue) -> Targets:
         unlabelled=len(truth),
         truth=truth if bool((truth >= 0).any()) else None,
         test=test if bool((test == 1).any()) else None,
+        held_out=known["held_out"] if len(known["held_out"]) else None,
     )
 
 
@@ -311,11 +317,11 @@ def _stored(store: FeatureStore, keys: list[bytes]) -> Stored:
 
 def _views_needed(how: Preparation) -> dict[str, list[Part]]:
     if not how.draws_views:
-        return {"plain": ["labelled", "unlabelled", "test"]}
+        return {"plain": [*ROLES]}
     strong: list[Part] = ["unlabelled"] if how.uses_unlabelled else []
     if how.recipe.labelled_view == "strong":
         strong.append("labelled")
-    everything: dict[str, list[Part]] = {"plain": ["labelled", "unlabelled", "test"]}
+    everything: dict[str, list[Part]] = {"plain": [*ROLES]}
     return everything | ({"strong": strong} if strong else {})
 
 

@@ -70,6 +70,11 @@ class Recipe(BaseModel):
     """Of evidence features: pooled vectors, evidence of windows, or both; `choose` asks the labelled images."""
     components: int = Field(1000, ge=1)
     """Numbers an image that evidence features are shrunk to; 1,000 keep what 10,560 say."""
+    folds: int = Field(5, ge=0)
+    """Parts of the labelled images, each left out once to estimate quality and to set the thresholds for tagging
+    (heads only); 0 leaves that out, and the thresholds come from images that were learned."""
+    prefer: Literal["precision", "balance", "recall"] = "balance"
+    """What the thresholds for tagging serve: few wrong tags (F_0.5), both (F1), or few missing ones (F_2)."""
     adapter: int = Field(512, ge=1)
     """Hidden width of what is learned between frozen features and heads (heads only)."""
     patch_source: Literal["resized", "original"] = "resized"

@@ -94,8 +94,9 @@ class RunFolder:
         """What the finished model says of all images, rows as in split.csv, a column for each tag.
 
         `labelled`, `unlabelled`, `test`: scores; `labelled_targets`, `unlabelled_targets`, `test_targets`: 1, 0 or -1
-        for unknown; `held_out`: scores of the labelled images by models that never saw their labels. A part that has
-        no images, or of which nothing is known, is missing.
+        for unknown. `held_out`, `held_out_targets`: the same of labelled images, scored by models that never saw their
+        labels: of all labelled images in their order, or of the images whose role in split.csv is held_out.
+        A part that has no images, or of which nothing is known, is missing.
         """
         try:
             return load_file(self.scores_file)

@@ -13,10 +13,10 @@ from fewtags.data.catalogue import Catalogue
 from fewtags.training.plan import StepRows
 from fewtags.views import ViewSpec, generator, make_views
 
-Part = Literal["labelled", "unlabelled", "test"]
+Part = Literal["labelled", "unlabelled", "test", "held_out"]
 Kind = Literal["plain", "weak", "strong"]
 KIND_CODES = {"plain": 0, "weak": 1, "strong": 2}
-PART_CODES = {"labelled": 0, "unlabelled": 1, "test": 2}
+PART_CODES = {"labelled": 0, "unlabelled": 1, "test": 2, "held_out": 3}
 
 
 class Views(NamedTuple):
@@ -88,6 +88,27 @@ class FeatureSource:
 
     def __init__(self, plain: dict[Part, Stored], strong: dict[Part, Stored] | None = None) -> None:
         self._stored = {"plain": plain, "weak": plain, "strong": strong or plain}
+
+    def count(self, part: Part) -> int:
+        """How many images a part has."""
+        return len(self._stored["plain"][part].rows)
+
+    def whole(self, part: Part) -> NDArray[np.float16]:
+        """The plain whole views of a part [n, width]."""
+        features, rows = self._stored["plain"][part]
+        found: NDArray[np.float16] = features[rows, 0, 0]
+        return found
+
+    def without(self, out: NDArray[np.bool_]) -> "FeatureSource":
+        """The same, but these of the labelled images [N] are no longer among them: they are the test images."""
+        made: list[dict[Part, Stored]] = []
+        for stored in (self._stored["plain"], self._stored["strong"]):
+            parts = dict(stored)
+            if "labelled" in stored:
+                features, rows = stored["labelled"]
+                parts["labelled"], parts["test"] = Stored(features, rows[~out]), Stored(features, rows[out])
+            made.append(parts)
+        return FeatureSource(*made)
 
     def centre_and_length(self, batch: int = 1024) -> tuple[Tensor, float]:
         """The mean [width] of the training images' whole views, and the root mean square of their distance to it."""

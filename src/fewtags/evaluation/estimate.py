@@ -1,0 +1,80 @@
+"""How good tags will be, from scores of labelled images by models that never saw their labels."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fewtags.evaluation.draws import middle, redraw, redrawn_figures
+from fewtags.evaluation.metrics import average_precision, decision_counts, f1_scores, mean_average_precision, ratio
+from fewtags.thresholds import decide, metric_adaptive
+
+PREFER = {"precision": 0.5, "balance": 1.0, "recall": 2.0}  # beta of F_beta in the textbook's sense
+ENOUGH = 5  # labelled images that show a tag, below which its figures say too little
+
+
+def thresholds_for(scores: NDArray[Any], labels: NDArray[Any], prefer: str) -> NDArray[Any]:
+    """The threshold of every tag [K] that serves F_beta best on these images [N, K]."""
+    return metric_adaptive(scores, labels, "f_beta", PREFER[prefer], textbook_beta=True)
+
+
+def decide_without_own(
+    scores: NDArray[Any], labels: NDArray[Any], fold: NDArray[np.int64], prefer: str
+) -> NDArray[Any]:
+    """Decisions [N, K] by thresholds that the images of the same fold [N] had no part in."""
+    decisions = np.zeros(scores.shape, scores.dtype)
+    for number in np.unique(fold):
+        out = fold == number
+        decisions[out] = decide(scores[out], thresholds_for(scores[~out], labels[~out], prefer))
+    return decisions
+
+
+def estimate(
+    scores: NDArray[Any],
+    labels: NDArray[Any],
+    fold: NDArray[np.int64],
+    thresholds: NDArray[Any],
+    tags: Sequence[str],
+    prefer: str,
+    how: str,
+) -> dict[str, Any]:
+    """Figures over all tags and for each, 0..1, with intervals; ready for JSON.
+
+    scores, labels [N, K] of images whose scores never saw their labels; thresholds [K] are those that will tag.
+    """
+    decisions = decide_without_own(scores, labels, fold, prefer)
+    redrawn, over_all = redraw(scores, labels, decisions), redrawn_figures(scores, labels, decisions)
+    hits, given, true = decision_counts(decisions, labels)
+    figures = {
+        "precision": (ratio(hits, given), ratio(redrawn.hits, redrawn.given)),
+        "recall": (ratio(hits, true), ratio(redrawn.hits, redrawn.true)),
+        "f1": (ratio(2 * hits, given + true), ratio(2 * redrawn.hits, redrawn.given + redrawn.true)),
+        "ap": (average_precision(scores, labels), redrawn.ap),
+    }
+    rows = [
+        {
+            "tag": tag,
+            "support": int(true[place]),
+            "threshold": _plain(thresholds[place]),
+            **{name: _plain(value[place]) for name, (value, _) in figures.items()},
+            "intervals": {name: middle(draws[:, place]) for name, (_, draws) in figures.items()},
+            "enough": bool(true[place] >= ENOUGH),
+        }
+        for place, tag in enumerate(tags)
+    ]
+    f1 = f1_scores(decisions, labels)
+    return {
+        "how": how,
+        "prefer": prefer,
+        "images": len(scores),
+        "map": _plain(mean_average_precision(scores, labels)),
+        "cf1": f1["cf1"],
+        "of1": f1["of1"],
+        "intervals": {name: middle(values) for name, values in over_all.items()},
+        "per_tag": rows,
+    }
+
+
+def _plain(value: Any) -> float | None:
+    return float(value) if np.isfinite(value) else None
