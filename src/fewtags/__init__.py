@@ -12,14 +12,14 @@ __version__ = "0.2.0"
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fewtags.api import Run, evaluate, load, train
+    from fewtags.api import Run, evaluate, load, train, write_report
     from fewtags.tagging import Tagger, Tagging
 
-__all__ = ["Run", "Tagger", "Tagging", "__version__", "evaluate", "load", "train"]
+__all__ = ["Run", "Tagger", "Tagging", "__version__", "evaluate", "load", "train", "write_report"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in {"train", "load", "evaluate", "Run"}:
+    if name in {"train", "load", "evaluate", "write_report", "Run"}:
         from fewtags import api
 
         return getattr(api, name)

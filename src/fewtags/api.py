@@ -1,4 +1,4 @@
-"""The three verbs of the library: train, load, evaluate. The command line says the same words."""
+"""The verbs of the library: train, load, evaluate, write_report. The command line says the same words."""
 
 import contextlib
 import json
@@ -202,6 +202,16 @@ def evaluate(run: str | Path, data: str | Path | None = None, *, labels: str | P
         **summarise(scores[good], truth[good], thresholds, tagger.tags),
         "per_tag": table,
     }
+
+
+def write_report(run: str | Path, out: str | Path | None = None) -> Path:
+    """Write one self-contained HTML file about a finished run, by default RUN/report.html; returns where it is.
+
+    >>> fewtags.write_report("run")    # doctest: +SKIP
+    """
+    from fewtags.report import write_report as write
+
+    return write(Path(run), _file(out))
 
 
 def _own_data(folder: RunFolder) -> Catalogue:

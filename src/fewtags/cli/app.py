@@ -153,6 +153,17 @@ def evaluate(
 
 
 @app.command()
+def report(
+    run: RunArgument,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="An HTML file, if not RUN/report.html.")] = None,
+) -> None:
+    """One HTML file about a run: how good it is, and images to look at."""
+    from fewtags.cli.report import run_report
+
+    run_report(run, out)
+
+
+@app.command()
 def methods(
     name: Annotated[str | None, typer.Argument(help="Show one method and its settings.")] = None,
 ) -> None:

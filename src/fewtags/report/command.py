@@ -1,0 +1,54 @@
+"""The command that makes a run again, from its settings."""
+
+import shlex
+from typing import Any
+
+from fewtags.data import split_spec
+from fewtags.errors import UserError
+from fewtags.report.facts import Facts
+from fewtags.training.config import resolve
+
+OPTIONS = ("seed", "epochs", "warmup", "size", "features", "tune", "protocol")  # of the recipe; others go by --set
+
+
+def command(facts: Facts) -> str:
+    """`fewtags train …` with every choice named, and no setting that would be the same anyway."""
+    config, recipe = facts.config, facts.config.recipe
+    named = {"labels": config.labels, "labelled": config.labelled, "method": config.method}
+    named |= {"backbone": config.backbone, "weights": config.weights}
+    named |= {"split": config.split if config.split != "paper" else None}
+    named |= {name: getattr(recipe, name) for name in OPTIONS}
+    words = ["fewtags", "train", config.data]
+    for name, value in named.items():
+        words += [] if value is None else [f"--{name}", str(value)]
+    changed = _changed(facts)
+    words += ["--set", *changed] if changed else []
+    return shlex.join([*words, "--out", "again"])
+
+
+def _changed(facts: Facts) -> list[str]:
+    """`key=value` for all that would have another value without it."""
+    ours = facts.config.method_settings | facts.config.recipe.model_dump(exclude=set(OPTIONS))
+    try:
+        usual = _usual(facts)
+    except UserError:  # a method of the user's own that is not at hand: then every setting is named
+        usual = {}
+    return [f"{key}={'none' if value is None else value}" for key, value in ours.items() if value != usual.get(key)]
+
+
+def _usual(facts: Facts) -> dict[str, Any]:
+    """What every setting is for these options and so many images, unless told otherwise."""
+    config = facts.config
+    labelled, unlabelled = len(facts.names["labelled"]), len(facts.names["unlabelled"])
+    method, recipe = resolve(
+        config.method,
+        config.recipe.tune,
+        config.recipe.protocol,
+        labelled_share=labelled / max(1, labelled + unlabelled),
+        small_batches=split_spec(config.data)[0] == "voc",
+        given={name: getattr(config.recipe, name) for name in OPTIONS},
+        settings={},
+        labelled_count=labelled,
+        unlabelled_count=unlabelled,
+    )
+    return method.model_dump() | recipe.model_dump()

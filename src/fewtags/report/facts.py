@@ -1,0 +1,121 @@
+"""What a finished run says of itself, read once and checked, for all parts of the report."""
+
+import csv
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fewtags.errors import UserError
+from fewtags.training.config import Config
+from fewtags.training.judge import Record
+from fewtags.training.run import RunFolder
+
+PARTS = ("labelled", "unlabelled", "test")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A finished run. Tables have a row an image of their part and a column a tag."""
+
+    path: Path
+    config: Config
+    names: dict[str, list[str]]  # images of every part
+    tables: dict[str, NDArray[Any]]  # see RunFolder.scores
+    thresholds: NDArray[np.float64]  # [K], infinite for a tag that is never given
+    result: dict[str, Any]
+    records: list[Record]
+
+    @property
+    def tags(self) -> list[str]:
+        """The K tags."""
+        return self.config.tags
+
+    @property
+    def estimate(self) -> dict[str, Any] | None:
+        """How good the model is by the labelled images alone; older runs do not have it."""
+        return self.result.get("estimate")
+
+    @cached_property
+    def part(self) -> str:
+        """The images that the report is about: those that came without tags, else the most there is."""
+        return next((part for part in ("unlabelled", "test") if self.names[part]), "labelled")
+
+    @cached_property
+    def scores(self) -> NDArray[np.float32]:
+        """Scores [n, K] of the images that the report is about."""
+        return self.tables[self.part]
+
+    @cached_property
+    def given(self) -> NDArray[np.bool_]:
+        """Which tags these images get [n, K]."""
+        return self.scores >= self.thresholds
+
+
+def read_facts(path: Path) -> Facts:
+    """Read a run folder. Raises UserError where it is none, has not ended or does not fit together."""
+    folder = RunFolder(path)
+    config = folder.config()
+    file = path / "result.json"
+    if not file.is_file():
+        raise UserError(f"{path}: its training has not ended (no result.json); go on with `fewtags train … --resume`")
+    facts = Facts(
+        path,
+        config,
+        _names(folder.split_file),
+        folder.scores(),
+        _thresholds(folder.model_folder / "model.json", len(config.tags)),
+        _json(file),
+        folder.records(),
+    )
+    for part in PARTS:
+        _check_table(facts, part, part, folder.scores_file)
+        _check_table(facts, f"{part}_targets", part, folder.scores_file)
+    _check_table(facts, "held_out", "labelled", folder.scores_file)
+    return facts
+
+
+def _check_table(facts: Facts, name: str, part: str, file: Path) -> None:
+    images, expected = len(facts.names[part]), (len(facts.names[part]), len(facts.tags))
+    found = facts.tables.get(name)
+    if found is None and images and name in PARTS:
+        raise UserError(f"{file}: no scores of the {images:,} {part} images of split.csv; train again")
+    if found is not None and found.shape != expected:
+        raise UserError(f"{file}: {name} is {found.shape}, split.csv and config.yaml say {expected}; train again")
+
+
+def _names(file: Path) -> dict[str, list[str]]:
+    """The images of each part, in the order of split.csv."""
+    names: dict[str, list[str]] = {part: [] for part in PARTS}
+    try:
+        with file.open(encoding="utf-8", errors="surrogateescape", newline="") as lines:
+            for row in csv.DictReader(lines):
+                names[row["role"]].append(row["image"])
+    except OSError as error:
+        raise UserError(f"{file} cannot be read ({error.strerror}); train again") from error
+    except (KeyError, csv.Error) as error:
+        raise UserError(f"{file} is damaged ({error}): its columns are image and role; train again") from error
+    return names
+
+
+def _thresholds(file: Path, tags: int) -> NDArray[np.float64]:
+    values = _json(file).get("thresholds")
+    if not isinstance(values, list) or len(values) != tags:
+        raise UserError(f"{file} is damaged (thresholds): there must be one for each of the {tags} tags; train again")
+    return np.array([np.inf if value is None else value for value in values], np.float64)
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{file} cannot be read ({error.strerror}); train again") from error
+    except ValueError as error:
+        raise UserError(f"{file} is damaged ({error}); train again") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{file} is damaged (no JSON object); train again")
+    return content

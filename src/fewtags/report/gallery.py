@@ -1,0 +1,181 @@
+"""The gallery: cards of images in four groups; a script filters them by tag and confidence."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fewtags.progress import Progress
+from fewtags.report.facts import Facts
+from fewtags.report.markup import Html, element, join
+from fewtags.report.picks import SURE, Group, Pick, groups
+from fewtags.report.pictures import SHARE, Pictures
+from fewtags.report.summary import images
+
+CHIPS = 6  # tags named on a card
+TITLES = {
+    "sample": ("A random sample", "Images as they come, with the tags they get."),
+    "confident": ("Most confident", "For every tag the images that get it with the highest scores."),
+    "uncertain": ("Least certain", "For every tag the images whose score lies nearest to its threshold."),
+    "mistakes": (
+        "Likely mistakes in your labels",
+        f"Labels that a model which never saw them contradicts with {100 * SURE:.0f} % or more, the loudest first. "
+        "Either the label is wrong or the model is.",
+    ),
+}
+NO_MISTAKES = "None: no label is contradicted by the models that never saw it."
+NO_HELD_OUT = (
+    "This run keeps no scores by models that never saw the labels, so its labels cannot be questioned; "
+    "the default method with --tune heads keeps them."
+)
+
+
+def gallery(facts: Facts) -> Html:
+    """The section with its filters, which only show where scripts run."""
+    pictures = Pictures(facts.config)
+    chosen = groups(facts)
+    with Progress("pictures for the report", sum(len(group.picks) for group in chosen)) as progress:
+        cards = {group.name: _cards(group, facts, pictures, progress) for group in chosen}
+    shown = {pick.row for each in chosen for pick in each.picks[: len(cards[each.name])] if pick.part == facts.part}
+    return element(
+        "section",
+        element("h2", "Images"),
+        element("p", _note(len(shown), len(facts.scores), pictures), class_="note"),
+        _filters(facts.tags),
+        *(_group(name, some, facts) for name, some in cards.items()),
+        id="images",
+    )
+
+
+def _note(shown: int, total: int, pictures: Pictures) -> str:
+    words = (
+        f"{shown:,} of {images(total)} are here, so that the page stays small; tags.csv in the run folder holds all."
+    )
+    if shown == total:
+        words = f"All {images(total)} are here."
+    if pictures.trouble:
+        words += f" Pictures are missing: {pictures.trouble}. Names and scores are shown without them."
+    elif pictures.missing:
+        words += f" {pictures.missing:,} could not be read: shown without a picture."
+    return words
+
+
+def _filters(names: Sequence[str]) -> Html:
+    kinds = [
+        element(
+            "label",
+            element("input", type="radio", name="group", value=kind, checked="checked" if kind == "sample" else None),
+            element("span", title.removesuffix(" in your labels")),
+        )
+        for kind, (title, _) in TITLES.items()
+    ]
+    tags = [element("option", "all tags", value="")]
+    tags += [element("option", tag, value=place) for place, tag in enumerate(names)]
+    bounds = [
+        element(
+            "label",
+            f"{word} ",
+            element("input", type="range", min=0, max=100, step=1, value=value, id=name),
+            element("output", f"{value} %", for_=name),
+        )
+        for word, name, value in (("confidence from", "least", 0), ("to", "most", 100))
+    ]
+    return element(
+        "form",
+        element("fieldset", element("legend", "Show"), *kinds, class_="kinds"),
+        element("label", "tag ", element("select", *tags, id="tag")),
+        *bounds,
+        element("output", id="found", aria_live="polite"),
+        class_="filters",
+        hidden="hidden",
+    )
+
+
+def _cards(group: Group, facts: Facts, pictures: Pictures, progress: Progress) -> list[Html]:
+    """The cards of a group, as many as its share of the page allows."""
+    cards: list[Html] = []
+    left = group.room * SHARE
+    for pick in group.picks:
+        address = pictures.address(facts.names[pick.part][pick.row])
+        left -= len(address or "")
+        if left < 0:
+            break
+        cards.append(_card(group.name, pick, facts, address))
+        progress.advance()
+    return cards
+
+
+def _group(name: str, cards: Sequence[Html], facts: Facts) -> Html:
+    title, note = TITLES[name]
+    if name == "mistakes" and not cards:
+        note = NO_MISTAKES if "held_out" in facts.tables else NO_HELD_OUT
+    return element(
+        "div",
+        element("h3", title),
+        element("p", note, class_="note"),
+        element("div", *cards, class_="cards"),
+        class_="group-of-cards",
+        id=f"group-{name}",
+    )
+
+
+def _card(kind: str, pick: Pick, facts: Facts, address: str | None) -> Html:
+    name = facts.names[pick.part][pick.row]
+    picture = (
+        element("img", src=address, alt=name, loading="lazy", decoding="async")
+        if address
+        else element("span", "no picture", class_="missing")
+    )
+    words = {"mistakes": _doubts, "uncertain": _close}.get(kind, _given)(pick, facts)
+    sure = pick.tags
+    if kind == "mistakes":
+        labels = facts.tables["labelled_targets"][pick.row]
+        sure = [(place, 1 - score if labels[place] == 1 else score) for place, score in pick.tags]
+    marks = " ".join(f"{place}:{100 * score:.1f}" for place, score in sure)
+    caption = element("figcaption", words, element("span", name, class_="name", title=name))
+    return element("figure", element("div", picture, class_="frame"), caption, class_="card", data_tags=marks)
+
+
+def _given(pick: Pick, facts: Facts) -> Html:
+    """The tags an image gets, right or wrong where that is known."""
+    truth = facts.tables.get(f"{pick.part}_targets")
+    known = truth[pick.row] if truth is not None and pick.part != "labelled" else np.full(len(facts.tags), -1)
+    chips = [_chip(facts.tags[place], score, int(known[place])) for place, score in pick.tags[:CHIPS]]
+    if len(pick.tags) > CHIPS:
+        chips.append(element("span", f"+{len(pick.tags) - CHIPS}", class_="more"))
+    return element("span", *(chips or [element("span", "no tag", class_="more")]), class_="chips")
+
+
+def _chip(tag: str, score: float, known: int) -> Html:
+    kind, mark = {1: ("right", "✓ "), 0: ("wrong", "✗ ")}.get(known, ("", ""))
+    return element("span", f"{mark}{tag} ", element("b", percent(score)), class_=f"chip {kind}".strip())
+
+
+def _close(pick: Pick, facts: Facts) -> Html:
+    """`sofa 41 %, given from 43 %`."""
+    lines = []
+    for place, score in pick.tags[:CHIPS]:
+        limit = float(facts.thresholds[place])
+        words = element("span", f"{percent(score)}, given from {percent(limit)}", class_="why")
+        kind = "chip" if score >= limit else "chip not"
+        lines.append(element("span", element("span", facts.tags[place], class_=kind), words, class_="line"))
+    return element("span", *lines, class_="chips")
+
+
+def _doubts(pick: Pick, facts: Facts) -> Html:
+    """`You said no boat; the model is 97 % sure there is one`."""
+    lines = []
+    labels = facts.tables["labelled_targets"][pick.row]
+    for place, score in pick.tags[:CHIPS]:
+        tag = element("b", facts.tags[place])
+        if labels[place] == 1:
+            words = join("You said ", tag, f"; the model gives it {percent(score)}.")
+        else:
+            words = join("You said no ", tag, f"; the model is {percent(score)} sure of it.")
+        lines.append(element("span", words, class_="doubt"))
+    return join(*lines)
+
+
+def percent(score: float) -> str:
+    """A score in percent, with a decimal only where it matters."""
+    value = 100 * score
+    return f"{value:.1f} %" if value < 1 or value > 99 else f"{value:.0f} %"

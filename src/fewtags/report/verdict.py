@@ -1,0 +1,103 @@
+"""What to think of every tag: its figures, and whether it can be trusted."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from fewtags.report.facts import Facts
+
+Verdict = Literal["trust", "fair", "check", "few", "never"]
+GOOD = 0.7  # an F1 at which a person has more to gain from a tag than to mend
+FEWEST = 5  # images known to show a tag; with fewer nothing can be said
+MEANING: dict[Verdict, str] = {
+    "trust": f"F1 is {100 * GOOD:.0f} % or more, even at the lower end of its interval",
+    "fair": f"F1 is {100 * GOOD:.0f} % or more, but its interval reaches lower",
+    "check": f"F1 is under {100 * GOOD:.0f} %",
+    "few": f"fewer than {FEWEST} images with known labels show the tag: too few to say",
+    "never": "no threshold serves the tag, so no image gets it",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A share in 0..1 and, where there is one, the interval it may lie in."""
+
+    value: float
+    interval: tuple[float, float] | None = None
+
+    @property
+    def low(self) -> float:
+        """The least it may be."""
+        return self.value if self.interval is None else self.interval[0]
+
+
+Figures = dict[str, Figure | None]  # by name: precision, recall, f1, ap
+NAMES = ("precision", "recall", "f1", "ap")
+
+
+@dataclass(frozen=True)
+class TagRow:
+    """Everything the report says of one tag."""
+
+    tag: str
+    place: int  # among all tags
+    labelled: int  # labelled images that show it
+    given: int  # images that get it
+    threshold: float | None
+    estimated: Figures | None  # by the labelled images
+    tested: Figures | None  # on the test split
+    verdict: Verdict
+
+
+def tag_rows(facts: Facts) -> list[TagRow]:
+    """A row a tag, the best first, those of which nothing can be said last."""
+    estimated = _by_tag(facts.estimate or {})
+    tested = _by_tag(facts.result)
+    shown = (facts.tables["labelled_targets"] == 1).sum(0) if "labelled_targets" in facts.tables else None
+    rows = []
+    for place, tag in enumerate(facts.tags):
+        ours, theirs = estimated.get(tag), tested.get(tag)
+        count = int(shown[place]) if shown is not None else int((ours or {}).get("support", 0))
+        limit = float(facts.thresholds[place])
+        figures = (_figures(ours), _figures(theirs))
+        verdict = _verdict(limit, ours or theirs or {}, figures[0] or figures[1] or {})
+        threshold = limit if np.isfinite(limit) else None
+        rows.append(TagRow(tag, place, count, int(facts.given[:, place].sum()), threshold, *figures, verdict))
+    return sorted(rows, key=_quality, reverse=True)
+
+
+def _by_tag(result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    return {row["tag"]: row for row in result.get("per_tag") or ()}
+
+
+def _figures(row: Mapping[str, Any] | None) -> Figures | None:
+    if row is None:
+        return None
+    intervals = row.get("intervals") or {}
+    return {name: figure(row.get(name), intervals.get(name)) for name in NAMES}
+
+
+def figure(value: float | None, interval: Any = None) -> Figure | None:
+    """A figure as result.json holds it."""
+    if value is None:
+        return None
+    return Figure(float(value), (float(interval[0]), float(interval[1])) if interval else None)
+
+
+def _verdict(limit: float, row: Mapping[str, Any], figures: Figures) -> Verdict:
+    """By the estimate; where there is none, by the test split."""
+    if not np.isfinite(limit):
+        return "never"
+    f1 = figures.get("f1")
+    if f1 is None or not row.get("enough", row.get("support", 0) >= FEWEST):
+        return "few"
+    if f1.value < GOOD:
+        return "check"
+    return "trust" if f1.low >= GOOD else "fair"
+
+
+def _quality(row: TagRow) -> tuple[bool, float]:
+    f1 = (row.estimated or row.tested or {}).get("f1")
+    return row.verdict not in ("few", "never"), f1.value if f1 else -1.0
