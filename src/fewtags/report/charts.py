@@ -8,7 +8,7 @@ from fewtags.report.markup import Html, element, join
 from fewtags.report.tallies import Bin, Together
 
 WIDTH, HEIGHT = 440, 250
-LEFT, RIGHT, TOP, BOTTOM = 48, 14, 14, 42  # margins around the lines
+LEFT, RIGHT, TOP, BOTTOM = 48, 22, 14, 42  # margins around the lines
 CELL = 34  # side of a field of the matrix
 Point = tuple[float, float]
 
@@ -98,7 +98,8 @@ def matrix(table: Together, alt: str) -> Html:
     """Of the images with the row's tag, the share that has the column's too; the diagonal counts images."""
     letters = min(14, max(len(tag) for tag in table.tags))
     margin = 14 + 7.2 * letters
-    span = margin + CELL * len(table.tags) + 8
+    span = margin + CELL * len(table.tags)
+    wide = span + 0.4 * margin  # the last name leans out
     parts = []
     for row, tag in enumerate(table.tags):
         middle = margin + CELL * (row + 0.5)
@@ -107,8 +108,8 @@ def matrix(table: Together, alt: str) -> Html:
         turn = f"translate({middle + 4:.0f} {margin - 8:.0f}) rotate(-55)"
         parts.append(element("text", *words, transform=turn, class_="tick"))
     parts += [_cell(table, row, column, margin) for row in range(len(table.tags)) for column in range(len(table.tags))]
-    size = f"min-width:{min(span, 16 * CELL + margin):.0f}px;max-width:{1.15 * span:.0f}px"
-    return element("svg", *parts, viewBox=f"0 0 {span:.0f} {span:.0f}", role="img", aria_label=alt, style=size)
+    size = f"min-width:{min(span, 16 * CELL + margin):.0f}px;max-width:{1.15 * wide:.0f}px"
+    return element("svg", *parts, viewBox=f"0 0 {wide:.0f} {span:.0f}", role="img", aria_label=alt, style=size)
 
 
 def _cell(table: Together, row: int, column: int, margin: float) -> Html:
@@ -175,10 +176,11 @@ def _axes(
 
 
 def _whole_ticks(bounds: tuple[float, float]) -> list[int]:
-    """Some whole numbers between two, both ends among them."""
-    low, high = round(bounds[0]), round(bounds[1])
-    steps = min(5, high - low)
-    return sorted({low + round((high - low) * part / steps) for part in range(steps + 1)})
+    """Some round numbers between two."""
+    least = (bounds[1] - bounds[0]) / 6
+    step = next(size * 10**power for power in range(9) for size in (1, 2, 5) if size * 10**power >= least)
+    ticks = range(step, math.floor(bounds[1]) + 1, step)
+    return [math.ceil(bounds[0]), *(tick for tick in ticks if tick - bounds[0] >= step / 2)]
 
 
 def _ceiling(value: float) -> float:

@@ -7,7 +7,7 @@ import numpy as np
 from fewtags.progress import Progress
 from fewtags.report.facts import Facts
 from fewtags.report.markup import Html, element, join
-from fewtags.report.picks import SURE, Group, Pick, groups
+from fewtags.report.picks import ABLE, CLOSE, SURE, Group, Pick, groups
 from fewtags.report.pictures import SHARE, Pictures
 from fewtags.report.summary import images
 
@@ -15,14 +15,22 @@ CHIPS = 6  # tags named on a card
 TITLES = {
     "sample": ("A random sample", "Images as they come, with the tags they get."),
     "confident": ("Most confident", "For every tag the images that get it with the highest scores."),
-    "uncertain": ("Least certain", "For every tag the images whose score lies nearest to its threshold."),
+    "uncertain": (
+        "Least certain",
+        f"For every tag the images whose score lies nearest to its threshold, {100 * CLOSE:.0f} points away at most. "
+        "A dashed tag is not given.",
+    ),
     "mistakes": (
         "Likely mistakes in your labels",
         f"Labels that a model which never saw them contradicts with {100 * SURE:.0f} % or more, the loudest first. "
-        "Either the label is wrong or the model is.",
+        "Either the label is wrong or the model is. Asked about are tags that it tells apart well, with an average "
+        f"precision of {100 * ABLE:.0f} % or more on these labels.",
     ),
 }
-NO_MISTAKES = "None: no label is contradicted by the models that never saw it."
+NO_MISTAKES = (
+    f"None: the models that never saw a label contradict none with {100 * SURE:.0f} % or more, among the tags that "
+    f"they tell apart well (an average precision of {100 * ABLE:.0f} % or more)."
+)
 NO_HELD_OUT = (
     "This run keeps no scores by models that never saw the labels, so its labels cannot be questioned; "
     "the default method with --tune heads keeps them."
@@ -120,11 +128,7 @@ def _group(name: str, cards: Sequence[Html], facts: Facts) -> Html:
 
 def _card(kind: str, pick: Pick, facts: Facts, address: str | None) -> Html:
     name = facts.names[pick.part][pick.row]
-    picture = (
-        element("img", src=address, alt=name, loading="lazy", decoding="async")
-        if address
-        else element("span", "no picture", class_="missing")
-    )
+    picture = element("img", src=address, alt=name) if address else element("span", "no picture", class_="missing")
     words = {"mistakes": _doubts, "uncertain": _close}.get(kind, _given)(pick, facts)
     sure = pick.tags
     if kind == "mistakes":
@@ -155,27 +159,27 @@ def _close(pick: Pick, facts: Facts) -> Html:
     lines = []
     for place, score in pick.tags[:CHIPS]:
         limit = float(facts.thresholds[place])
-        words = element("span", f"{percent(score)}, given from {percent(limit)}", class_="why")
+        words = element("span", f"{100 * score:.1f} %, given from {100 * limit:.1f} %", class_="why")
         kind = "chip" if score >= limit else "chip not"
         lines.append(element("span", element("span", facts.tags[place], class_=kind), words, class_="line"))
     return element("span", *lines, class_="chips")
 
 
 def _doubts(pick: Pick, facts: Facts) -> Html:
-    """`You said no boat; the model is 97 % sure there is one`."""
+    """`You said no boat; the model is 97 % sure that it is there.`"""
     lines = []
     labels = facts.tables["labelled_targets"][pick.row]
     for place, score in pick.tags[:CHIPS]:
-        tag = element("b", facts.tags[place])
-        if labels[place] == 1:
-            words = join("You said ", tag, f"; the model gives it {percent(score)}.")
-        else:
-            words = join("You said no ", tag, f"; the model is {percent(score)} sure of it.")
-        lines.append(element("span", words, class_="doubt"))
+        said, sure, is_there = ("", 1 - score, "is not") if labels[place] == 1 else ("no ", score, "is")
+        words = (f"You said {said}", element("b", facts.tags[place]), f"; the model is {percent(sure)} sure that it ")
+        lines.append(element("span", *words, f"{is_there} there.", class_="doubt"))
     return join(*lines)
 
 
 def percent(score: float) -> str:
     """A score in percent, with a decimal only where it matters."""
-    value = 100 * score
-    return f"{value:.1f} %" if value < 1 or value > 99 else f"{value:.0f} %"
+    if score < 0.001:
+        return "under 0.1 %"
+    if score > 0.999:
+        return "over 99.9 %"
+    return f"{100 * score:.1f} %" if score < 0.01 or score > 0.99 else f"{100 * score:.0f} %"

@@ -6,11 +6,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fewtags.evaluation import average_precision
 from fewtags.report.facts import Facts
 
 SAMPLE, OF_ALL_TAGS, MISTAKES = 96, 240, 60  # images in a group
 OF_A_TAG = 12  # images that one tag brings into a group
+CLOSE = 0.1  # a score no further from its threshold is a near thing
 SURE = 0.75  # from here on the model contradicts a label loudly enough to ask
+ABLE = 0.7  # average precision of a tag that the model may contradict: of others it knows too little
 
 
 class Pick(NamedTuple):
@@ -59,17 +62,21 @@ def _uncertain(facts: Facts) -> list[Pick]:
     orders = []
     for place, limit in enumerate(facts.thresholds):
         distance = np.abs(facts.scores[:, place] - limit)
-        nearest = np.argsort(distance, kind="stable")[:OF_A_TAG] if np.isfinite(limit) else np.empty(0, np.int64)
-        orders.append(nearest)
+        rows = np.flatnonzero(distance <= CLOSE)  # none where the threshold is infinite
+        orders.append(rows[np.argsort(distance[rows], kind="stable")[:OF_A_TAG]])
     return [_pick(facts, row, np.array(places)) for row, places in _in_turn(orders)]
 
 
 def _mistakes(facts: Facts) -> list[Pick]:
-    """Labelled images with a label that a model which never saw it contradicts, the largest loss first."""
+    """Labelled images with a label that a model which never saw it contradicts, the largest loss first.
+
+    Only tags that these models tell apart well are asked about: where they are blind, every label looks wrong.
+    """
     scores, labels = facts.tables.get("held_out"), facts.tables.get("labelled_targets")
     if scores is None or labels is None:
         return []
-    doubt = np.where(labels == 1, 1 - scores, scores) * (labels >= 0)  # the loss is a growing function of it
+    able = np.nan_to_num(average_precision(scores, labels)) >= ABLE
+    doubt = np.where(labels == 1, 1 - scores, scores) * ((labels >= 0) & able)  # the loss grows with it
     rows, places = np.nonzero(doubt >= SURE)
     found: dict[int, list[int]] = {}
     for number in np.argsort(-doubt[rows, places], kind="stable"):

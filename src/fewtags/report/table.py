@@ -71,6 +71,6 @@ def _figure(found: Figure | None, kind: str, name: str) -> Html:
     low, high = found.interval or (found.value, found.value)
     if found.interval:
         words.append(element("small", f"{100 * low:.0f}–{100 * high:.0f}"))
-    if name == "f1":
+    if name == "f1" and kind == "estimated":
         words.append(interval_bar(found.value, low, high))
     return element("td", join(*words), class_=f"num {kind} {name}", data_value=f"{found.value:.6f}")
