@@ -207,12 +207,17 @@ def test_tags_are_trusted_or_to_be_checked_by_f1_and_its_interval(tmp_path):
     assert sentence(facts, tag_rows(facts)) == "Tags 2 images; too few known labels to say how well."
 
 
+def test_of_the_tags_to_check_the_worst_come_first(tmp_path):
+    facts = read_facts(small_run(tmp_path / "run", result={"estimate": an_estimate(["sea", "dog"], [0.6, 0.2])}))
+    assert sentence(facts, tag_rows(facts)) == "Tags 4 images; check dog and sea."
+
+
 def test_of_many_tags_the_sentence_names_the_first(tmp_path):
     tags = [f"t{number}" for number in range(11)]
     tables = {"labelled": np.ones((1, 11)), "labelled_targets": np.ones((1, 11)), "unlabelled": np.ones((1, 11))}
     estimate = an_estimate(tags, [0.99 - number / 100 for number in range(11)])
     facts = read_facts(made_up_run(tmp_path / "run", tags, tables, result={"estimate": estimate}))
-    assert sentence(facts, tag_rows(facts)) == "Tags 1 image; trust t0, t1, t2, t3, t4, t5, t6, t7 and 3 more."
+    assert sentence(facts, tag_rows(facts)) == "Tags 1 image; trust t0, t1, t2, t3, t4 and 6 more."
 
 
 def test_the_table_shows_estimate_and_test_figures_side_by_side(tmp_path):

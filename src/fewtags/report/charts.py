@@ -195,7 +195,7 @@ def _short(value: float) -> str:
     """`0.25`, `12`, `1.2k`, `3.4M`."""
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if value >= size:
-            return f"{value / size:.3g}{letter}"
+            return f"{value / size:.{0 if value >= 10 * size else 1}f}".removesuffix(".0") + letter
     return f"{value:.3g}"
 
 

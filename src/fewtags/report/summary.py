@@ -7,7 +7,7 @@ from fewtags.report.facts import Facts
 from fewtags.report.markup import Content, Html, element, join
 from fewtags.report.verdict import MEANING, Figure, TagRow, Verdict, figure
 
-SHOWN = 8  # tags named in the first sentence
+SHOWN = 5  # tags named in the first sentence
 LISTED = 40  # tags named in the list below it
 TITLES: dict[Verdict, str] = {
     "trust": "Trust",
@@ -22,9 +22,9 @@ OVERALL = {
     "of1": ("OF1", "precision and recall together, every given tag counting alike"),
 }
 PREFER = {
-    "balance": "right tags and found tags count alike (--prefer balance)",
-    "precision": "a wrong tag counts more than a missing one (--prefer precision)",
-    "recall": "a missing tag counts more than a wrong one (--prefer recall)",
+    "balance": "right tags and found tags count alike (prefer: balance)",
+    "precision": "a wrong tag counts more than a missing one (prefer: precision)",
+    "recall": "a missing tag counts more than a wrong one (prefer: recall)",
 }
 
 
@@ -45,10 +45,10 @@ def sentence(facts: Facts, rows: Sequence[TagRow]) -> str:
     parts = [f"Tags {images(count)}" if count else f"Learned from {images(len(facts.names['labelled']))}, none to tag"]
     named: tuple[tuple[Verdict, str], ...] = (("trust", "trust"), ("check", "check"))
     for verdict, word in named:
-        tags = [row.tag for row in rows if row.verdict == verdict]
+        tags = _with_verdict(verdict, rows)
         parts += [f"{word} {enumerate_words(tags)}"] if tags else []
     if len(parts) == 1:
-        fair = [row.tag for row in rows if row.verdict == "fair"]
+        fair = _with_verdict("fair", rows)
         parts.append(f"{enumerate_words(fair)} mostly right" if fair else "too few known labels to say how well")
     return "; ".join(parts) + "."
 
@@ -123,8 +123,14 @@ def _how(estimate: dict[str, Any] | None, tested: bool, facts: Facts) -> str:
     )
 
 
-def _listed(verdict: Verdict, rows: Sequence[TagRow]) -> Html | None:
+def _with_verdict(verdict: Verdict, rows: Sequence[TagRow]) -> list[str]:
+    """Tags with a verdict, the best first; of those to check the worst first."""
     tags = [row.tag for row in rows if row.verdict == verdict]
+    return tags[::-1] if verdict == "check" else tags
+
+
+def _listed(verdict: Verdict, rows: Sequence[TagRow]) -> Html | None:
+    tags = _with_verdict(verdict, rows)
     if not tags:
         return None
     words = [element("span", tag, class_=f"pill {verdict}") for tag in tags[:LISTED]]
