@@ -27,6 +27,7 @@ def made_up_run(
     thresholds: list[float | None] | None = None,
     result: dict[str, Any] | None = None,
     records: list[dict[str, Any]] | None = None,
+    config: Config | None = None,
 ) -> Path:
     """A finished run. `tables` as RunFolder.scores gives them; images are scenes unless `names` says otherwise."""
     tables = {name: np.asarray(table, np.int8 if "targets" in name else np.float32) for name, table in tables.items()}
@@ -37,7 +38,7 @@ def made_up_run(
         drawn = [f"scene-{len(every) + number:05d}.png" for number in range(count)]
         every += (names or {}).get(part, drawn)
         roles += [role] * count
-    write_text(folder.config_file, a_config(tags, data).to_yaml())
+    write_text(folder.config_file, (config or a_config(tags, data)).to_yaml())
     unknown = np.full((len(every), len(tags)), -1, np.int8)
     folder.write_split(Catalogue(tuple(tags), Names(every), unknown, np.array(roles, np.int8), FolderImages(path)))
     folder.write_scores(tables)

@@ -1,5 +1,6 @@
 """The report: what it says of a run, what it keeps out of the page, and how it answers mistakes."""
 
+import inspect
 import json
 import re
 import shlex
@@ -12,6 +13,7 @@ from PIL import Image
 
 import fewtags
 from fewtags.cli import run
+from fewtags.data import Role
 from fewtags.report import pictures
 from fewtags.report.charts import Line, lines
 from fewtags.report.command import command
@@ -21,9 +23,10 @@ from fewtags.report.picks import OF_A_TAG, OF_ALL_TAGS, SAMPLE, groups
 from fewtags.report.summary import sentence
 from fewtags.report.tallies import reliability, together
 from fewtags.report.verdict import tag_rows
+from fewtags.training.job import Job, settle
 from fewtags.training.run import RunFolder
 from made_up_runs import an_estimate, made_up_run, save_pictures
-from small_runs import AUTO, HEADS, tiny_folder, train
+from small_runs import ALL, AUTO, HEADS, tiny_folder, train
 
 HOSTILE = "<script>alert('tag')</script>"
 SECTIONS = ["summary", "tags", "learning", "pseudo", "reliability", "together", "images", "settings"]
@@ -393,15 +396,39 @@ def test_values_that_are_no_numbers_are_left_out_of_the_curves(tmp_path):
     assert "nan" not in re.findall(r'points="[^"]*"', text)[0]
 
 
-@pytest.mark.parametrize("options", [HEADS, AUTO], ids=["d2l", "auto"])
-def test_the_command_of_the_page_makes_the_same_run_again(tmp_path, options):
-    first = train(tiny_folder(tmp_path / "my photos"), tmp_path / "first", *options, "--seed", "3")
-    words = shlex.split(command(read_facts(first)))
-    assert words[:3] == ["fewtags", "train", str(tmp_path / "my photos")]
-    assert words[-2:] == ["--out", "again"]
-    assert run([*words[1:-1], str(tmp_path / "again")]) == 0
-    assert RunFolder(tmp_path / "again").config() == RunFolder(first).config()
-    assert command(read_facts(first)) in Page(fewtags.write_report(first).read_text(encoding="utf-8")).text
+@pytest.mark.parametrize(
+    "options",
+    [
+        AUTO,
+        HEADS,
+        ALL,
+        ("--labels", "my labels.csv", "--seed", "3", "--set", "share=none", "strength=2"),
+        ("--method", "asl", "--labelled", "0.5", "--split", "balanced", "--set", "adapter=64"),
+        ("--protocol", "paper", "--method", "cap", "--set", "unlabelled_batch=5"),
+    ],
+    ids=["auto", "d2l", "all", "labels", "asl", "paper"],
+)
+def test_the_command_of_the_page_makes_the_same_run_again(tmp_path, monkeypatch, options):
+    monkeypatch.chdir(tmp_path)
+    photos = tiny_folder(tmp_path / "my photos")
+    (tmp_path / "my labels.csv").write_bytes((photos / "labels.csv").read_bytes())
+    asked: list[dict] = []
+    monkeypatch.setattr("fewtags.cli.verbs.run_train", lambda data, **given: asked.append({"data": data} | given))
+
+    def settled(words: list[str]) -> Job:
+        assert run(words) == 0
+        known = inspect.signature(settle).parameters
+        return settle(**{name: value for name, value in asked.pop().items() if name in known})
+
+    first = settled(["train", "my photos", *options])
+    counts = [len(first.catalogue.rows(role)) for role in Role]
+    tables = {name: np.zeros((n, 3)) for name, n in zip(("labelled", "unlabelled", "test"), counts, strict=True)}
+    path = made_up_run(tmp_path / "run", list(first.config.tags), tables, config=first.config)
+    told = command(read_facts(path))
+    assert told.startswith("fewtags train 'my photos' --")
+    assert told.endswith(" --out again")
+    assert settled(shlex.split(told)[1:]).config == first.config
+    assert told in page_of(path).text
 
 
 def test_settings_of_a_method_that_is_not_at_hand_are_all_named(tmp_path):

@@ -6,21 +6,21 @@ from typing import Any
 from fewtags.data import split_spec
 from fewtags.errors import UserError
 from fewtags.report.facts import Facts
-from fewtags.training.config import resolve
+from fewtags.training.config import Config, resolve
 
 OPTIONS = ("seed", "epochs", "warmup", "size", "features", "tune", "protocol")  # of the recipe; others go by --set
+FOLLOWS = {"fewtags", "data", "method_settings", "weights_digest", "recipe", "tags", "data_digest"}  # no options
 
 
 def command(facts: Facts) -> str:
     """`fewtags train …` with every choice named, and no setting that would be the same anyway."""
-    config, recipe = facts.config, facts.config.recipe
-    named = {"labels": config.labels, "labelled": config.labelled, "method": config.method}
-    named |= {"backbone": config.backbone, "weights": config.weights}
-    named |= {"split": config.split if config.split != "paper" else None}
-    named |= {name: getattr(recipe, name) for name in OPTIONS}
+    config = facts.config
+    fields = {name: field for name, field in Config.model_fields.items() if name not in FOLLOWS}
+    named = {name: getattr(config, name) for name, field in fields.items() if getattr(config, name) != field.default}
+    named |= {name: getattr(config.recipe, name) for name in OPTIONS}
     words = ["fewtags", "train", config.data]
     for name, value in named.items():
-        words += [] if value is None else [f"--{name}", str(value)]
+        words += [f"--{name}", str(value)]
     changed = _changed(facts)
     words += ["--set", *changed] if changed else []
     return shlex.join([*words, "--out", "again"])

@@ -79,7 +79,7 @@ def figures(facts: Facts) -> Html:
         return how
     heads: list[Content] = [element("th", "over all tags", scope="col")]
     heads += [element("th", "estimated", scope="col", class_="num")] if estimate else []
-    heads += [element("th", f"on {images(facts.result['images']['test'])} for testing", class_="num")] if tested else []
+    heads += [element("th", f"on {images(len(facts.names['test']))} for testing", class_="num")] if tested else []
     lines = []
     for key, (name, meaning) in OVERALL.items():
         cells = [element("th", name, element("small", meaning), scope="row")]
@@ -115,7 +115,7 @@ def _how(estimate: dict[str, Any] | None, tested: bool, facts: Facts) -> str:
         return f"How these figures were made: {how} ({count})" + (f"; {prefer}" if prefer else "") + "."
     if tested:
         seen = "also chose the epoch" if facts.config.recipe.protocol == "paper" else "took no part in training"
-        count = images(facts.result["images"]["test"])
+        count = images(len(facts.names["test"]))
         return f"How these figures were made: the model tagged {count} that {seen}; their labels were compared."
     return (
         "This run holds no estimate of its quality and its data no test images, so there are no figures: "
