@@ -244,7 +244,7 @@ def test_the_table_shows_estimate_and_test_figures_side_by_side(tmp_path):
     assert "sea Trust 2 2 0.50 90 % 85–95 90 % 85–95 90 % 85–95 90 % 85–95 61 % – 63 % 64 %" in page.text
     assert "mAP how well images are ranked, tag by tag 81.0 % 77.0 to 84.0 64.0 %" in page.text
     made = (
-        "How these figures were made: every labelled image was scored by a model that never saw its label (40 images);"
+        "How these figures were made: from 40 labelled images in 5 parts, each tagged by a model that learned without"
     )
     assert made in page.text
 
@@ -341,10 +341,24 @@ def test_likely_mistakes_are_known_labels_that_a_model_contradicts_the_largest_l
     held_out[7, 1] = 0.01  # a contradiction, but of a tag that the model cannot tell apart
     tables = {"labelled": held_out, "labelled_targets": labels, "held_out": held_out, "unlabelled": [[0.1, 0.1]]}
     path = made_up_run(tmp_path / "run", ["boat", "dog"], tables)
-    assert [(pick.part, pick.row) for pick in picks(path)["mistakes"]] == [("labelled", 1), ("labelled", 0)]
+    assert [(pick.part, pick.row) for pick in picks(path)["mistakes"]] == [("held_out", 1), ("held_out", 0)]
     page = page_of(path)
     assert "You said no boat ; the model is 97 % sure that it is there." in page.text
     assert "You said boat ; the model is 80 % sure that it is not there." in page.text
+
+
+def test_images_kept_back_from_training_are_the_ones_that_are_asked_about(tmp_path):
+    tables = {"labelled": [[0.9]], "labelled_targets": [[1]], "unlabelled": [[0.1]]}
+    tables |= {"held_out": [[0.9], [0.8], [0.95]], "held_out_targets": [[1], [0], [1]]}
+    names = {"held_out": ["a.png", "doubtful.png", "c.png"]}
+    path = made_up_run(tmp_path / "run", ["boat"], tables, names, kept_back=True)
+    assert [(pick.part, pick.row) for pick in picks(path)["mistakes"]] == [("held_out", 1)]
+    facts = read_facts(path)
+    assert "--validate" in command(facts).split()
+    assert tag_rows(facts)[0].labelled == 3
+    page = page_of(path)
+    assert "4 images with your labels" in page.text
+    assert "doubtful.png" in page.text
 
 
 def test_labels_are_not_questioned_by_models_that_saw_them(tmp_path):
@@ -402,7 +416,7 @@ def test_values_that_are_no_numbers_are_left_out_of_the_curves(tmp_path):
         AUTO,
         HEADS,
         ALL,
-        ("--labels", "my labels.csv", "--seed", "3", "--set", "share=none", "strength=2"),
+        ("--labels", "my labels.csv", "--seed", "3", "--prefer", "recall", "--set", "share=none", "strength=2"),
         ("--method", "asl", "--labelled", "0.5", "--split", "balanced", "--set", "adapter=64"),
         ("--protocol", "paper", "--method", "cap", "--set", "unlabelled_batch=5"),
     ],
@@ -421,8 +435,8 @@ def test_the_command_of_the_page_makes_the_same_run_again(tmp_path, monkeypatch,
         return settle(**{name: value for name, value in asked.pop().items() if name in known})
 
     first = settled(["train", "my photos", *options])
-    counts = [len(first.catalogue.rows(role)) for role in Role]
-    tables = {name: np.zeros((n, 3)) for name, n in zip(("labelled", "unlabelled", "test"), counts, strict=True)}
+    parts = [Role.LABELLED, Role.UNLABELLED, Role.TEST]
+    tables = {role.name.lower(): np.zeros((len(first.catalogue.rows(role)), 3)) for role in parts}
     path = made_up_run(tmp_path / "run", list(first.config.tags), tables, config=first.config)
     told = command(read_facts(path))
     assert told.startswith("fewtags train 'my photos' --")

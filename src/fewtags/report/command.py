@@ -8,7 +8,16 @@ from fewtags.errors import UserError
 from fewtags.report.facts import Facts
 from fewtags.training.config import Config, resolve
 
-OPTIONS = ("seed", "epochs", "warmup", "size", "features", "tune", "protocol")  # of the recipe; others go by --set
+OPTIONS = (
+    "seed",
+    "epochs",
+    "warmup",
+    "size",
+    "features",
+    "tune",
+    "protocol",
+    "prefer",
+)  # of the recipe; others go by --set
 FOLLOWS = {"fewtags", "data", "method_settings", "weights_digest", "recipe", "tags", "data_digest"}  # no options
 
 
@@ -21,6 +30,7 @@ def command(facts: Facts) -> str:
     words = ["fewtags", "train", config.data]
     for name, value in named.items():
         words += [f"--{name}", str(value)]
+    words += ["--validate"] if facts.kept_back else []
     changed = _changed(facts)
     words += ["--set", *changed] if changed else []
     return shlex.join([*words, "--out", "again"])

@@ -15,7 +15,7 @@ from fewtags.training.config import Config
 from fewtags.training.judge import Record
 from fewtags.training.run import RunFolder
 
-PARTS = ("labelled", "unlabelled", "test")
+PARTS = ("labelled", "unlabelled", "test", "held_out")
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class Facts:
 
     path: Path
     config: Config
-    names: dict[str, list[str]]  # images of every part
+    names: dict[str, list[str]]  # images of every part; held_out: those that were scored without their labels
+    kept_back: bool  # the held-out images are others than the labelled ones
     tables: dict[str, NDArray[Any]]  # see RunFolder.scores
     thresholds: NDArray[np.float64]  # [K], infinite for a tag that is never given
     result: dict[str, Any]
@@ -34,6 +35,18 @@ class Facts:
     def tags(self) -> list[str]:
         """The K tags."""
         return self.config.tags
+
+    @property
+    def labelled(self) -> int:
+        """Images that came with labels."""
+        return len(self.names["labelled"]) + self.kept_back * len(self.names["held_out"])
+
+    @property
+    def held_out(self) -> tuple[NDArray[np.float32], NDArray[np.int8]] | None:
+        """Scores and labels of images [n, K] by models that never saw these labels."""
+        if "held_out" not in self.tables or "held_out_targets" not in self.tables:
+            return None
+        return self.tables["held_out"], self.tables["held_out_targets"]
 
     @property
     def estimate(self) -> dict[str, Any] | None:
@@ -63,10 +76,13 @@ def read_facts(path: Path) -> Facts:
     file = path / "result.json"
     if not file.is_file():
         raise UserError(f"{path}: its training has not ended (no result.json); go on with `fewtags train … --resume`")
+    names = _names(folder.split_file)
+    kept_back = bool(names["held_out"])
     facts = Facts(
         path,
         config,
-        _names(folder.split_file),
+        names if kept_back else names | {"held_out": names["labelled"]},
+        kept_back,
         folder.scores(),
         _thresholds(folder.model_folder / "model.json", len(config.tags)),
         _json(file),
@@ -75,14 +91,13 @@ def read_facts(path: Path) -> Facts:
     for part in PARTS:
         _check_table(facts, part, part, folder.scores_file)
         _check_table(facts, f"{part}_targets", part, folder.scores_file)
-    _check_table(facts, "held_out", "labelled", folder.scores_file)
     return facts
 
 
 def _check_table(facts: Facts, name: str, part: str, file: Path) -> None:
     images, expected = len(facts.names[part]), (len(facts.names[part]), len(facts.tags))
     found = facts.tables.get(name)
-    if found is None and images and name in PARTS:
+    if found is None and images and name in PARTS[:3]:
         raise UserError(f"{file}: no scores of the {images:,} {part} images of split.csv; train again")
     if found is not None and found.shape != expected:
         raise UserError(f"{file}: {name} is {found.shape}, split.csv and config.yaml say {expected}; train again")

@@ -33,7 +33,7 @@ NO_MISTAKES = (
 )
 NO_HELD_OUT = (
     "This run keeps no scores by models that never saw the labels, so its labels cannot be questioned; "
-    "the default method with --tune heads keeps them."
+    "--tune heads keeps them, and --tune all does with --validate."
 )
 
 
@@ -115,7 +115,7 @@ def _cards(group: Group, facts: Facts, pictures: Pictures, progress: Progress) -
 def _group(name: str, cards: Sequence[Html], facts: Facts) -> Html:
     title, note = TITLES[name]
     if name == "mistakes" and not cards:
-        note = NO_MISTAKES if "held_out" in facts.tables else NO_HELD_OUT
+        note = NO_MISTAKES if facts.held_out else NO_HELD_OUT
     return element(
         "div",
         element("h3", title),
@@ -132,7 +132,7 @@ def _card(kind: str, pick: Pick, facts: Facts, address: str | None) -> Html:
     words = {"mistakes": _doubts, "uncertain": _close}.get(kind, _given)(pick, facts)
     sure = pick.tags
     if kind == "mistakes":
-        labels = facts.tables["labelled_targets"][pick.row]
+        labels = facts.tables["held_out_targets"][pick.row]
         sure = [(place, 1 - score if labels[place] == 1 else score) for place, score in pick.tags]
     marks = " ".join(f"{place}:{100 * score:.1f}" for place, score in sure)
     caption = element("figcaption", words, element("span", name, class_="name", title=name))
@@ -168,7 +168,7 @@ def _close(pick: Pick, facts: Facts) -> Html:
 def _doubts(pick: Pick, facts: Facts) -> Html:
     """`You said no boat; the model is 97 % sure that it is there.`"""
     lines = []
-    labels = facts.tables["labelled_targets"][pick.row]
+    labels = facts.tables["held_out_targets"][pick.row]
     for place, score in pick.tags[:CHIPS]:
         said, sure, is_there = ("", 1 - score, "is not") if labels[place] == 1 else ("no ", score, "is")
         words = (f"You said {said}", element("b", facts.tags[place]), f"; the model is {percent(sure)} sure that it ")

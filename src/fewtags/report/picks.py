@@ -19,7 +19,7 @@ ABLE = 0.7  # average precision of a tag that the model may contradict: of other
 class Pick(NamedTuple):
     """An image of the gallery and the tags it is shown for, each with what the model gives it (0..1)."""
 
-    part: str  # labelled, unlabelled, test
+    part: str  # labelled, unlabelled, test, held_out
     row: int  # among the images of that part
     tags: list[tuple[int, float]]
 
@@ -72,9 +72,9 @@ def _mistakes(facts: Facts) -> list[Pick]:
 
     Only tags that these models tell apart well are asked about: where they are blind, every label looks wrong.
     """
-    scores, labels = facts.tables.get("held_out"), facts.tables.get("labelled_targets")
-    if scores is None or labels is None:
+    if facts.held_out is None:
         return []
+    scores, labels = facts.held_out
     able = np.nan_to_num(average_precision(scores, labels)) >= ABLE
     doubt = np.where(labels == 1, 1 - scores, scores) * ((labels >= 0) & able)  # the loss grows with it
     rows, places = np.nonzero(doubt >= SURE)
@@ -82,7 +82,7 @@ def _mistakes(facts: Facts) -> list[Pick]:
     for number in np.argsort(-doubt[rows, places], kind="stable"):
         found.setdefault(int(rows[number]), []).append(int(places[number]))
     some = list(found.items())[:MISTAKES]
-    return [Pick("labelled", row, [(place, float(scores[row, place])) for place in places]) for row, places in some]
+    return [Pick("held_out", row, [(place, float(scores[row, place])) for place in places]) for row, places in some]
 
 
 def _pick(facts: Facts, row: int, places: NDArray[np.int64]) -> Pick:

@@ -75,7 +75,7 @@ def pseudo_labels(facts: Facts) -> Html | None:
 def reliable(facts: Facts) -> Html | None:
     """The reliability diagram."""
     for scores, targets, who in (
-        ("held_out", "labelled_targets", "Labelled images, scored by models that never saw their labels"),
+        ("held_out", "held_out_targets", "Labelled images, scored by models that never saw their labels"),
         ("test", "test_targets", "The test images"),
     ):
         if scores not in facts.tables or targets not in facts.tables:

@@ -42,7 +42,7 @@ def summary(facts: Facts, rows: Sequence[TagRow]) -> Html:
 def sentence(facts: Facts, rows: Sequence[TagRow]) -> str:
     """`Tags 5,432 images; trust person, car and cat; check sofa and bottle.`"""
     count = len(facts.names["unlabelled"])
-    parts = [f"Tags {images(count)}" if count else f"Learned from {images(len(facts.names['labelled']))}, none to tag"]
+    parts = [f"Tags {images(count)}" if count else f"Learned from {images(facts.labelled)}, none to tag"]
     named: tuple[tuple[Verdict, str], ...] = (("trust", "trust"), ("check", "check"))
     for verdict, word in named:
         tags = _with_verdict(verdict, rows)
@@ -111,15 +111,15 @@ def _how(estimate: dict[str, Any] | None, tested: bool, facts: Facts) -> str:
     if estimate:
         how = str(estimate.get("how", "")).strip().rstrip(".")
         prefer = PREFER.get(str(estimate.get("prefer")), "")
-        count = images(int(estimate.get("images", len(facts.names["labelled"]))))
-        return f"How these figures were made: {how} ({count})" + (f"; {prefer}" if prefer else "") + "."
+        interval = "an interval holds 95 of 100 figures from images drawn again"
+        return "; ".join(filter(None, (f"How these figures were made: from {how}", interval, prefer))) + "."
     if tested:
         seen = "also chose the epoch" if facts.config.recipe.protocol == "paper" else "took no part in training"
         count = images(len(facts.names["test"]))
         return f"How these figures were made: the model tagged {count} that {seen}; their labels were compared."
     return (
         "This run holds no estimate of its quality and its data no test images, so there are no figures: "
-        "train again with --tune heads, or compare with other labelled images (fewtags evaluate RUN DATA)."
+        "train again with --tune heads or --validate, or compare with other labels (fewtags evaluate RUN DATA)."
     )
 
 
@@ -142,7 +142,7 @@ def _listed(verdict: Verdict, rows: Sequence[TagRow]) -> Html | None:
 
 def _tiles(facts: Facts) -> Html:
     tags = facts.given.sum(1)
-    tiles = [(f"{len(facts.names['labelled']):,}", "images with your labels")]
+    tiles = [(f"{facts.labelled:,}", "images with your labels")]
     tiles += [(f"{len(facts.names['unlabelled']):,}", "images tagged")]
     if len(tags):
         tiles += [

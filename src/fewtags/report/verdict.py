@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fewtags.report.facts import Facts
 
@@ -55,17 +56,27 @@ def tag_rows(facts: Facts) -> list[TagRow]:
     """A row a tag, the best first, those of which nothing can be said last."""
     estimated = _by_tag(facts.estimate or {})
     tested = _by_tag(facts.result)
-    shown = (facts.tables["labelled_targets"] == 1).sum(0) if "labelled_targets" in facts.tables else None
+    labelled = _labelled(facts)
     rows = []
     for place, tag in enumerate(facts.tags):
         ours, theirs = estimated.get(tag), tested.get(tag)
-        count = int(shown[place]) if shown is not None else int((ours or {}).get("support", 0))
         limit = float(facts.thresholds[place])
         figures = (_figures(ours), _figures(theirs))
         verdict = _verdict(limit, ours or theirs or {}, figures[0] or figures[1] or {})
         threshold = limit if np.isfinite(limit) else None
-        rows.append(TagRow(tag, place, count, int(facts.given[:, place].sum()), threshold, *figures, verdict))
+        given = int(facts.given[:, place].sum())
+        rows.append(TagRow(tag, place, int(labelled[place]), given, threshold, *figures, verdict))
     return sorted(rows, key=_quality, reverse=True)
+
+
+def _labelled(facts: Facts) -> NDArray[np.int64]:
+    """How many images that came with labels show each tag [K]."""
+    parts = ("labelled_targets", "held_out_targets") if facts.kept_back else ("labelled_targets",)
+    counts = np.zeros(len(facts.tags), np.int64)
+    for part in parts:
+        if part in facts.tables:
+            counts += (facts.tables[part] == 1).sum(0)
+    return counts
 
 
 def _by_tag(result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
