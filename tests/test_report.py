@@ -20,7 +20,7 @@ from fewtags.report.command import command
 from fewtags.report.facts import read_facts
 from fewtags.report.markup import element, join
 from fewtags.report.picks import OF_A_TAG, OF_ALL_TAGS, SAMPLE, groups
-from fewtags.report.summary import sentence
+from fewtags.report.summary import enumerate_words, sentence
 from fewtags.report.tallies import reliability, together
 from fewtags.report.verdict import tag_rows
 from fewtags.training.job import Job, settle
@@ -195,7 +195,7 @@ def test_an_image_that_cannot_be_read_is_shown_without_a_picture(tmp_path):
 
 def test_tags_are_trusted_or_to_be_checked_by_f1_and_its_interval(tmp_path):
     tags = ["good", "wide", "bad", "never", "odd"]
-    estimate = an_estimate(tags, [0.9, 0.72, 0.5, 0.9, None])
+    estimate = an_estimate(tags, [0.9, 0.696, 0.694, 0.9, None])
     tables = {"labelled": np.full((3, 5), 0.6), "labelled_targets": np.ones((3, 5)), "unlabelled": np.full((2, 5), 0.6)}
     limits = [0.5, 0.5, 0.5, None, 0.5]
     facts = read_facts(made_up_run(tmp_path / "a", tags, tables, thresholds=limits, result={"estimate": estimate}))
@@ -213,6 +213,15 @@ def test_tags_are_trusted_or_to_be_checked_by_f1_and_its_interval(tmp_path):
 def test_of_the_tags_to_check_the_worst_come_first(tmp_path):
     facts = read_facts(small_run(tmp_path / "run", result={"estimate": an_estimate(["sea", "dog"], [0.6, 0.2])}))
     assert sentence(facts, tag_rows(facts)) == "Tags 4 images; check dog and sea."
+
+
+def test_a_tag_is_named_rather_than_counted_as_one_more():
+    assert [enumerate_words(list("abcdefg")[:count]) for count in (1, 2, 6, 7)] == [
+        "a",
+        "a and b",
+        "a, b, c, d, e and f",
+        "a, b, c, d, e and 2 more",
+    ]
 
 
 def test_of_many_tags_the_sentence_names_the_first(tmp_path):

@@ -101,6 +101,8 @@ def test_the_page_fits_its_width_asks_for_nothing_and_has_no_errors(browser, rep
     page.goto(report.as_uri())
     assert page.evaluate("document.documentElement.scrollWidth") == width
     assert page.evaluate("Array.from(document.images).every((image) => image.naturalWidth > 0)")
+    table = page.locator("#tags .scroll").evaluate("(box) => [box.scrollWidth, box.clientWidth]")
+    assert (table[0] <= table[1]) == (width == 1400)  # a phone has to scroll it
     light = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(251, 250, 247)"
     assert light == (scheme == "light")
     assert page.title() == "scenes:40 – fewtags report"

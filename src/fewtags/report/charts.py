@@ -130,7 +130,7 @@ def _cell(table: Together, row: int, column: int, margin: float) -> Html:
         fill_opacity=None if same else f"{0.04 + 0.86 * share:.2f}",
     )
     text = _short(count) if same else f"{100 * share:.0f}" if share >= 0.005 else ""
-    kind = "tiny middle" + (" strong" if share > 0.55 and not same else "")
+    kind = "tiny middle" + (" strong" if share > 0.75 and not same else "")
     return join(box, element("text", text, x=f"{x + CELL / 2:.0f}", y=f"{y + CELL / 2 + 4:.0f}", class_=kind))
 
 

@@ -55,10 +55,9 @@ def sentence(facts: Facts, rows: Sequence[TagRow]) -> str:
 
 def enumerate_words(words: Sequence[str]) -> str:
     """`a, b and c`; of many the first few."""
-    some, more = words[:SHOWN], len(words) - SHOWN
-    if more > 0:
-        return f"{', '.join(some)} and {more} more"
-    return " and ".join([", ".join(some[:-1]), some[-1]] if len(some) > 1 else some)
+    if len(words) > SHOWN + 1:  # "and 1 more" would be no shorter than its name
+        return f"{', '.join(words[:SHOWN])} and {len(words) - SHOWN:,} more"
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def images(count: int) -> str:

@@ -104,9 +104,10 @@ def _verdict(limit: float, row: Mapping[str, Any], figures: Figures) -> Verdict:
     f1 = figures.get("f1")
     if f1 is None or not row.get("enough", row.get("support", 0) >= FEWEST):
         return "few"
-    if f1.value < GOOD:
+    value, low = round(f1.value, 2), round(f1.low, 2)  # as the page shows them
+    if value < GOOD:
         return "check"
-    return "trust" if f1.low >= GOOD else "fair"
+    return "trust" if low >= GOOD else "fair"
 
 
 def _quality(row: TagRow) -> tuple[bool, float]:
