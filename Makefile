@@ -32,5 +32,5 @@ benchmarks: .venv/ready-dev
 	touch $@
 
 .venv/ready-dev: .venv/ready
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[onnx,bench,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[onnx,bench,review,dev]'
 	touch $@
