@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from fewtags.data.catalogue import UNKNOWN, Catalogue, ImageSource, Names, Role
 from fewtags.errors import UserError
 from fewtags.progress import say
-from fewtags.review.learn import CODES, LOG
+from fewtags.review.learn import CODES, LOG, count_of
 from fewtags.review.log import Decision, ReviewLog
 from fewtags.review.order import distances, teaching_order
 from fewtags.tagging.model import ModelInfo
@@ -155,7 +155,7 @@ def open_desk(folder: RunFolder, catalogue: Catalogue) -> Desk:
     places = {name: (part, place) for part in PARTS for place, name in enumerate(named[part])}
     kept = [name for name in rows if name in places]
     if len(kept) < len(places):
-        say(f"{len(places) - len(kept):,} images of {folder.path} are not in {config.data} any more and are left out")
+        say(f"{count_of(len(places) - len(kept), 'image')} of {folder.path} not in {config.data} any more: left out")
     if not kept:
         raise UserError(f"{config.data} has none of the images of {folder.path}; put them back, or train again")
     if "held_out" in scores and not named["held_out"]:  # of the labelled images themselves

@@ -56,12 +56,12 @@ class Corrections:
         bare = (roles == Role.LABELLED) & (targets == UNKNOWN).all(axis=1)
         roles[bare] = Role.UNLABELLED
         notes = [
-            f"{_count(len(answers), 'decision')} of {self.source}: {_count(len(fresh), 'image')} newly labelled"
+            f"{count_of(len(answers), 'decision')} of {self.source}: {count_of(len(fresh), 'image')} newly labelled"
         ]
         if lost:
-            notes.append(f"{_count(lost, 'decision')} left out: the data has no such image or tag any more")
+            notes.append(f"{count_of(lost, 'decision')} left out: the data has no such image or tag any more")
         if tested:
-            notes.append(f"{_count(tested, 'decision')} left out: test images are never learned from")
+            notes.append(f"{count_of(tested, 'decision')} left out: test images are never learned from")
         return replace(catalogue, targets=targets, roles=roles, notes=(*catalogue.notes, *notes))
 
     def keep(self, run: Path) -> None:
@@ -93,5 +93,6 @@ def _whole_lines(file: Path) -> bytes:
     return content[: content.rfind(b"\n") + 1]
 
 
-def _count(number: int, what: str) -> str:
+def count_of(number: int, what: str) -> str:
+    """`1 image`, `2 images`."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"

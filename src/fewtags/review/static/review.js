@@ -207,7 +207,8 @@ function showProgress(progress) {
   const many = state.queue.length;
   const last = Math.min(state.place + step(), many);
   const here = state.mode === "grid" && last > state.place ? `${count(state.place + 1)}–${count(last)}` : count(last);
-  at("progress").textContent = `${many ? here : 0} of ${count(many)} · ${count(decisions)} decisions`;
+  const words = [`${many ? here : 0} of ${count(many)} · `, `${count(decisions)} decision${decisions === 1 ? "" : "s"}`];
+  at("progress").replaceChildren(...words.map((text) => make("span", "", text)));
   at("bar").max = images;
   at("bar").value = touched;
   at("bar").title = `${count(touched)} of ${count(images)} images looked at`;
@@ -290,6 +291,8 @@ function drawGrid() {
   const name = make("b", "", state.tags[state.tag].name);
   const words = state.show === "given" ? `Do all of these ${many} show ` : `Do none of these ${many} show `;
   at("asked").replaceChildren(...(many ? [words, name, "?"] : [name]));
+  const { threshold } = state.tags[state.tag];
+  at("asked-threshold").textContent = threshold === null ? "never given" : `threshold ${threshold.toFixed(2)}`;
   const tiles = at("tiles");
   if (tiles.dataset.shown !== state.shown.map((image) => image.number).join()) {
     tiles.replaceChildren(...state.shown.map(tile));
