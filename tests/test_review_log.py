@@ -71,6 +71,14 @@ def test_undoing_leaves_what_another_tab_decided_since(tmp_path):
     assert theirs.answers == ours.answers
 
 
+def test_a_file_that_was_begun_anew_is_read_anew(tmp_path):
+    log = ReviewLog(tmp_path / "review.jsonl")
+    log.append([BOAT, Decision("b.png", "dog", "yes")])
+    log.file.unlink()
+    log.append([Decision("c.png", "dog", "no")])
+    assert log.answers == {("c.png", "dog"): "no"}
+
+
 @pytest.mark.parametrize(
     "torn", [b'{"image": "b.png", "ta', b'{"image": "b.png", "tag": "dog", "answer": "yes"', b"\xff" * 5000]
 )

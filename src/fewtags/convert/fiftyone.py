@@ -9,7 +9,7 @@ import json
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from fewtags.convert.table import Table
+from fewtags.convert.table import Table, in_part_words
 from fewtags.data.images import IMAGE_SUFFIXES, list_images
 from fewtags.data.labels import fault_of_tag
 from fewtags.errors import UserError
@@ -51,7 +51,7 @@ def write(table: Table, target: Path) -> tuple[str, list[str]]:
         labels[key] = None if unknown else [number[tag] for tag in table.present(image)]
     notes = []
     if in_part:
-        notes.append(f"{in_part:,} images are known in part only, which FiftyOne cannot say: written as unlabelled")
+        notes.append(f"{in_part_words(in_part)}, which FiftyOne cannot say: written as unlabelled")
     if table.test:
         notes.append("the column `split` is left out: FiftyOne keeps none here")
     return json.dumps({"classes": table.tags, "labels": labels}, indent=1, ensure_ascii=False) + "\n", notes

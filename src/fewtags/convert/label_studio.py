@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from fewtags.convert.table import Table
+from fewtags.convert.table import Table, in_part_words
 from fewtags.data.labels import fault_of_tag
 from fewtags.errors import UserError
 
@@ -64,7 +64,7 @@ def write(table: Table) -> tuple[str, list[str]]:
         tasks.append(task)
     notes = [f"labelling interface for it: {_interface(table.tags)}"]
     if in_part:
-        notes.append(f"{in_part:,} images are known in part only: written as predictions, to be completed by a person")
+        notes.append(f"{in_part_words(in_part)}: written as predictions, to be completed by a person")
     return json.dumps(tasks, indent=1, ensure_ascii=False) + "\n", notes
 
 

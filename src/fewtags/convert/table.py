@@ -47,3 +47,8 @@ class Table:
         if not self.images or not self.tags:
             raise UserError(f"{path}: no image has a tag in it, so there is nothing to convert")
         return self
+
+
+def in_part_words(count: int) -> str:
+    """How many images are known in part, in words."""
+    return f"{count:,} image{' is' if count == 1 else 's are'} known in part only"

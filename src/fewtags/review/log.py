@@ -104,6 +104,8 @@ class ReviewLog:
             raise Fault(f"{self.file} could not be written ({error.strerror}); the decision is not kept") from error
 
     def _take(self, file: BinaryIO) -> None:
+        if file.seek(0, os.SEEK_END) < self._read:  # somebody began the file anew
+            self._lines, self._read, self.answers = [], 0, {}
         file.seek(self._read)
         content = file.read()
         new = parse_lines(content, self.file, len(self._lines) + 1)

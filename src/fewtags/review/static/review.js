@@ -84,8 +84,7 @@ function decide(cells) {
     } catch (error) {
       before.forEach((restore) => restore());
       draw();
-      tell(`not kept: ${error.message}`, true);
-      throw error;
+      throw new Error(`not kept: ${error.message}`);
     }
   });
   const mine = saving;
