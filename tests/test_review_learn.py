@@ -15,7 +15,7 @@ from fewtags.review.desk import open_desk
 from fewtags.review.learn import Corrections
 from fewtags.review.log import Decision, ReviewLog
 from fewtags.training.run import RunFolder
-from small_runs import AUTO, HEADS, TAGS, Stopped, model, read_rows, tiny_folder, train, write_rows
+from small_runs import ALL, AUTO, HEADS, TAGS, Stopped, model, read_rows, tiny_folder, train, write_rows
 
 U = -1
 
@@ -168,6 +168,26 @@ def test_a_run_is_evaluated_and_reviewed_with_what_it_learned_even_when_the_firs
     assert desk.image(number)["labels"] == [1, 0, None]
 
 
+def test_a_part_that_was_kept_back_to_judge_by_is_kept_back_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("fewtags.training.job.FEW", 5)
+    photos = tiny_folder(tmp_path / "photos", images=40)
+    rows = read_rows(photos / "labels.csv")
+    write_rows(
+        photos / "labels.csv", [*rows, *([f"{number:02d}.png", number % 2, 1, 0, "train"] for number in range(8, 14))]
+    )
+    first = train(photos, tmp_path / "run", *ALL, "--validate")
+    folder = RunFolder(first)
+    kept_back = folder.split()["held_out"]
+    assert kept_back
+    desk = open_desk(folder, data_of(folder))
+    numbers = [list(desk.material.names).index(name) for name in kept_back]
+    np.testing.assert_array_equal(desk.material.scores[numbers], folder.scores()["held_out"])
+    assert (desk.material.labels[numbers] >= 0).all()
+    ReviewLog(first / "review.jsonl").append([Decision("20.png", "red", "yes")])
+    assert again(first, tmp_path / "run2") == 0
+    assert RunFolder(tmp_path / "run2").split()["held_out"]
+
+
 def test_when_no_unlabelled_image_is_left_the_labels_alone_are_learned(run, tmp_path, capsys):
     ReviewLog(run / "review.jsonl").append([Decision(f"{number:02d}.png", "red", "yes") for number in range(8, 18)])
     assert again(run, tmp_path / "run2") == 0
@@ -196,7 +216,7 @@ def test_scenes_and_hidden_labels_are_reviewed_too(tmp_path):
 
 
 def test_labelled_images_are_shown_with_scores_of_models_that_never_saw_their_labels(tmp_path):
-    first = train(tiny_folder(tmp_path / "photos"), tmp_path / "run", *AUTO)
+    first = train(tiny_folder(tmp_path / "photos"), tmp_path / "run", *HEADS, "folds=2")
     folder = RunFolder(first)
     scores = folder.scores()
     assert "held_out" in scores

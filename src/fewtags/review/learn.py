@@ -7,7 +7,7 @@ from pathlib import Path
 from fewtags.data.catalogue import UNKNOWN, Catalogue, Role
 from fewtags.errors import UserError
 from fewtags.files import written_whole
-from fewtags.review.log import Cell, parse_lines, standing
+from fewtags.review.log import Cell, parse_lines, read_log, standing
 
 LOG = "review.jsonl"  # decisions made about a run
 KEPT = "corrections.jsonl"  # decisions that a run learned from
@@ -75,12 +75,10 @@ def corrections_of(run: Path) -> Corrections:
     log = run / LOG
     if not log.is_file():
         raise UserError(f"{run} has no {LOG}: nothing was decided yet; start with `fewtags review {run}`")
-    before = _whole_lines(run / KEPT) if (run / KEPT).is_file() else b""
-    content = before + _whole_lines(log)
-    found = Corrections(str(log), content)
-    if not found.answers():
+    if not standing(read_log(log)):
         raise UserError(f"{log} holds no decision; make some with `fewtags review {run}`")
-    return found
+    before = _whole_lines(run / KEPT) if (run / KEPT).is_file() else b""
+    return Corrections(str(log), before + _whole_lines(log))
 
 
 def kept_corrections(run: Path, source: str) -> Corrections | None:

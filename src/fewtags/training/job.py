@@ -169,7 +169,7 @@ def read_split(
     split: str,
     corrections: Relabelling | None = None,
 ) -> Catalogue:
-    """The data, with labels hidden as asked and then corrected; the pictures of `scenes` are the same for every seed."""
+    """The data, labels hidden as asked and then corrected; the pictures of `scenes` are the same for every seed."""
     catalogue = read(data, _file(labels), seed=1)
     if labelled is None and split_spec(data)[0] == "scenes":
         labelled = SCENES_LABELLED
