@@ -28,9 +28,9 @@ benchmarks: .venv/ready-dev
 # constraints.txt keeps pip from bringing gigabytes of CUDA packages to a machine without a GPU
 .venv/ready: pyproject.toml constraints.txt
 	test -d .venv || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[onnx]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[onnx,review]'
 	touch $@
 
 .venv/ready-dev: .venv/ready
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[onnx,bench,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[onnx,bench,review,dev]'
 	touch $@

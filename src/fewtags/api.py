@@ -1,6 +1,7 @@
 """The verbs of the library: train, load, evaluate, write_report. The command line says the same words."""
 
 import contextlib
+import inspect
 import json
 import time
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ from fewtags.evaluation import per_tag, summarise
 from fewtags.evaluation.estimate import thresholds_for
 from fewtags.files import write_json
 from fewtags.progress import say
+from fewtags.review.again import arguments_of, decisions_for
+from fewtags.review.learn import KEPT, Corrections, kept_corrections
 from fewtags.tagging import Tagger
 from fewtags.tagging.results import Outcome, write_results
 from fewtags.training.build import build_network, make_fabric, processes
@@ -31,6 +34,7 @@ from fewtags.training.prepare import prepare
 from fewtags.training.recipe import Recipe
 from fewtags.training.run import RunFolder, StopRequest, Watch
 
+WITH_REVIEW = ("data", "out", "workers", "strict", "resume", "with_review")  # the rest is that of the earlier run
 KIND_WORDS = {"both": "both kinds", "evidence": "evidence of windows", "pooled": "pooled vectors"}
 SHOWN_BAD = 5  # images that cannot be used, on the screen
 
@@ -71,13 +75,19 @@ def train(
     prefer: str = "balance",
     validate: bool = False,
     settings: Mapping[str, object] | None = None,
+    with_review: bool = False,
+    corrections: Corrections | None = None,
 ) -> Run:
     """Learn from the labelled and unlabelled images of `data` and tag the latter; the result is a run folder.
 
-    The arguments are those of `fewtags train`. Settings are those that `fewtags methods NAME` lists.
+    The arguments are those of `fewtags train`. Settings are those that `fewtags methods NAME` lists. `with_review`
+    makes `data` a run folder, whose data and settings are taken again with its review laid over the labels;
+    `corrections` are such decisions read already.
 
     >>> run = fewtags.train("photos", out="run")    # doctest: +SKIP
     """
+    if with_review:
+        return _train_again(locals())
     began, busy = time.monotonic(), time.process_time()
     job = settle(
         str(data),
@@ -97,6 +107,7 @@ def train(
         prefer=prefer,
         validate=validate,
         settings=settings,
+        corrections=corrections,
     )
     config, recipe, built_method, backbones = job.config, job.recipe, job.method, job.backbones
     rank, world_size = processes()
@@ -105,6 +116,8 @@ def train(
     folder = RunFolder(Path(out) if out else _free_name(str(data), config.method, seed, resume))
     if rank == 0:
         _begin(folder, config, resume)
+        if corrections is not None:
+            corrections.keep(folder.path)
     if resume and folder.finished and _result_file(folder).exists():
         say(f"{folder.path} is finished already")
         return Run(folder.path, _result(folder))
@@ -214,11 +227,31 @@ def write_report(run: str | Path, out: str | Path | None = None) -> Path:
     return write(Path(run), _file(out))
 
 
-def _own_data(folder: RunFolder) -> Catalogue:
-    """The data that a run was trained on, split as it was then."""
+def data_of(folder: RunFolder) -> Catalogue:
+    """The data that a run was trained on, split as it was then, with the decisions that it learned from."""
     config = folder.config()
+    kept = None if config.review is None else kept_corrections(folder.path, config.review)
+    return read_split(config.data, config.labels, config.labelled, config.recipe.seed, config.split, kept)
+
+
+def _train_again(given: Mapping[str, Any]) -> Run:
+    """`train` as for an earlier run, with its review. Of the arguments only those of WITH_REVIEW may be given."""
+    run = RunFolder(Path(given["data"]))
+    for name, parameter in inspect.signature(train).parameters.items():
+        if name not in WITH_REVIEW and given[name] not in (parameter.default, {}):
+            option = "set" if name == "settings" else name
+            raise UserError(f"--{option}: --with-review takes the settings of {run.path} as they were; leave it out")
+    arguments = arguments_of(run)
+    corrections = decisions_for(run.path, _file(given["out"]) if given["resume"] else None)
+    say(f"learning again with the data and settings of {run.path}")
+    kept = {name: given[name] for name in ("out", "workers", "strict", "resume")}
+    return train(**kept, **arguments, corrections=corrections)
+
+
+def _own_data(folder: RunFolder) -> Catalogue:
+    """As `data_of`, for `evaluate`: which can do with other data."""
     try:
-        return read_split(config.data, config.labels, config.labelled, config.recipe.seed, config.split)
+        return data_of(folder)
     except UserError as error:
         raise UserError(
             f"{error}\n  {folder.path} was trained on this data and it is needed again; "
@@ -287,6 +320,7 @@ def _begin(folder: RunFolder, config: Config, resume: bool) -> None:
 def _take_back(folder: RunFolder) -> None:
     """Leave nothing of a run that could not begin."""
     folder.config_file.unlink(missing_ok=True)
+    (folder.path / KEPT).unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         folder.path.rmdir()
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fewtags.cli.bench import bench
-from fewtags.cli.options import Data, Features, Labels, Prefer, Protocol, RunArgument, Split, Tune
+from fewtags.cli.options import Data, Features, Form, Labels, Prefer, Protocol, RunArgument, Split, Tune
 
 app = typer.Typer(
     name="fewtags",
@@ -97,6 +97,9 @@ def train(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Settings of `fewtags methods NAME`."),
     ] = None,
+    with_review: Annotated[
+        bool, typer.Option("--with-review", help="DATA is a run: learn again with the decisions of its review.")
+    ] = False,
 ) -> None:
     """Learn from labelled and unlabelled images; tag the unlabelled."""
     from fewtags.cli.verbs import parse_settings, run_train
@@ -123,6 +126,7 @@ def train(
         prefer=prefer.value,
         validate=validate,
         settings=parse_settings(settings or []),
+        with_review=with_review,
     )
 
 
@@ -161,6 +165,36 @@ def report(
     from fewtags.cli.report import run_report
 
     run_report(run, out)
+
+
+@app.command()
+def review(
+    run: RunArgument,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Others than this machine need a password.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
+    password_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Its first line is asked for by the browser.")
+    ] = None,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
+) -> None:
+    """Correct the tags of a run on a local page."""
+    from fewtags.cli.review import run_review
+
+    run_review(run, host, port, password_file, browser)
+
+
+@app.command()
+def convert(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="CSV, Label Studio JSON, FiftyOne JSON, review.jsonl.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="A .csv or .json file.")],
+    to: Annotated[Form | None, typer.Option(help="What to write; a .csv is wide, a .json needs this.")] = None,
+) -> None:
+    """Labels from and for other tools."""
+    from fewtags.cli.convert import run_convert
+
+    run_convert(source, target, to.value if to else None)
 
 
 @app.command()

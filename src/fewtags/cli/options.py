@@ -43,6 +43,15 @@ class Prefer(str, Enum):
     recall = "recall"
 
 
+class Form(str, Enum):
+    """What labels are written as."""
+
+    wide = "wide"
+    long = "long"
+    label_studio = "label-studio"
+    fiftyone = "fiftyone"
+
+
 Data = Annotated[
     str,
     typer.Argument(

@@ -134,7 +134,8 @@ def _clean(tag: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _fault_of_tag(tag: str) -> str | None:
+def fault_of_tag(tag: str) -> str | None:
+    """Why a tag cannot be used, or None."""
     if not tag:
         return "a tag without a name"
     if "|" in tag or any(unicodedata.category(letter) == "Cc" for letter in tag):
@@ -160,7 +161,7 @@ def _header(columns: list[str], path: Path, line: int, problems: Problems) -> He
     elif len(others) == 1 and columns[others[0]].lower() in (*_SINGULAR, "tags"):
         faults.append(f"column {columns[others[0]]!r}: call it `tags`; the header must be {_FORMS}")
     else:
-        faults += [f"{fault} in the header" for c in others if (fault := _fault_of_tag(columns[c]))]
+        faults += [f"{fault} in the header" for c in others if (fault := fault_of_tag(columns[c]))]
         repeated = sorted({columns[c] for c in others if columns[c] and columns.count(columns[c]) > 1})
         faults += [f"the header names {name!r} more than once" for name in repeated]
     for fault in faults:
@@ -181,7 +182,7 @@ def _row(header: Header, line: int, fields: list[str], faults: list[str]) -> Row
     if header.tags is not None:
         text = fields[header.tags].strip()
         tags = frozenset(_clean(tag) for tag in text.split("|")) if text else tags
-        faults += [f"{fault} in {text!r}" for tag in sorted(tags) if (fault := _fault_of_tag(tag))]
+        faults += [f"{fault} in {text!r}" for tag in sorted(tags) if (fault := fault_of_tag(tag))]
     else:
         texts = [fields[column].strip() for column in header.columns]
         cells = [_CODES[text] for text in texts if text in _CODES]

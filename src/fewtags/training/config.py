@@ -13,6 +13,11 @@ from fewtags.methods import Method, find_method, make_method
 from fewtags.models.backbone import backbone_list
 from fewtags.training.recipe import Recipe, default_settings
 
+_CHANGED = {
+    "data_digest": "data: other images, roles or labels than the run was started with",
+    "review_digest": "review: other decisions than the run was started with",
+}
+
 
 class Config(BaseModel):
     """Everything that decides what a run becomes."""
@@ -32,6 +37,8 @@ class Config(BaseModel):
     recipe: Recipe
     tags: list[str]
     data_digest: str  # of names, roles and every label that training may see
+    review: str | None = None  # the log of decisions that were laid over the labels
+    review_digest: str | None = None  # of those decisions; the run keeps them in corrections.jsonl
 
     def to_yaml(self) -> str:
         """As written into the run folder."""
@@ -56,9 +63,7 @@ class Config(BaseModel):
         ours, theirs = (_flat(config.model_dump(exclude={"fewtags"})) for config in (self, other))
         names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
         return [
-            "data: other images, roles or labels than the run was started with"
-            if name == "data_digest"
-            else f"{name}: {_short(ours.get(name))}, now {_short(theirs.get(name))}"
+            _CHANGED[name] if name in _CHANGED else f"{name}: {_short(ours.get(name))}, now {_short(theirs.get(name))}"
             for name in names
         ]
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from lightning_fabric import Fabric
@@ -12,17 +13,35 @@ from lightning_fabric import Fabric
 from fewtags.crossfit import FEW, balanced_folds
 from fewtags.data import Catalogue, Role, hide, read, split_spec
 from fewtags.errors import UserError
-from fewtags.methods import Method
+from fewtags.methods import Method, find_method
 from fewtags.models import Backbone, build_backbone
 from fewtags.models.backbone import backbone_list
 from fewtags.models.weights import digest
 from fewtags.training.config import Config, choose, resolve
 from fewtags.training.prepare import Preparation
 from fewtags.training.recipe import Recipe
-from fewtags.training.run import StopRequest
+from fewtags.training.run import RunFolder, StopRequest
 
 OPTIONS_ONLY = ("seed", "tune", "protocol", "features", "prefer")  # each has an option of its own, never `--set`
 SCENES_LABELLED = 0.1  # what stays labelled of the drawn scenes unless told otherwise
+
+
+class Relabelling(Protocol):
+    """Decisions that are laid over the labels; fewtags.review has them."""
+
+    @property
+    def source(self) -> str:
+        """Where they come from."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """Ties a run to them."""
+        ...
+
+    def apply(self, catalogue: Catalogue) -> Catalogue:
+        """The catalogue with them."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -74,11 +93,13 @@ def settle(
     prefer: str = "balance",
     validate: bool = False,
     settings: Mapping[str, object] | None = None,
+    corrections: Relabelling | None = None,
 ) -> Job:
     """Fill in what was not said, and refuse what cannot be done; the arguments are those of `fewtags train`."""
+    _refuse_run_folder(data)
     _check_choices(features=features, tune=tune, protocol=protocol, split=split, prefer=prefer)
     _check_settings(seed, settings or {})
-    catalogue = read_split(data, labels, labelled, seed, split)
+    catalogue = read_split(data, labels, labelled, seed, split, corrections)
     on_gpu = torch.cuda.is_available()
     tune = tune or ("all" if on_gpu or protocol == "paper" else "heads")
     if tune == "all" and features == "evidence":
@@ -88,6 +109,9 @@ def settle(
     if validate:
         catalogue = hold_out(catalogue)
     labelled_count, unlabelled_count = (len(catalogue.rows(role)) for role in (Role.LABELLED, Role.UNLABELLED))
+    if corrections and not unlabelled_count and method != "auto" and find_method(method).uses_unlabelled:
+        note = f"no unlabelled image is left for {method}: the default takes its place"
+        catalogue, method, settings = replace(catalogue, notes=(*catalogue.notes, note)), "auto", None
     plan = choose(method, tune, features, backbone, unlabelled_count > 0)
     method, backbone = plan.method, plan.backbone
     built_method, recipe = resolve(
@@ -131,16 +155,26 @@ def settle(
         recipe=recipe,
         tags=list(catalogue.tags),
         data_digest=catalogue.digest(),
+        review=corrections.source if corrections else None,
+        review_digest=corrections.digest if corrections else None,
     )
     return Job(config, catalogue, built_method, backbones)
 
 
-def read_split(data: str, labels: str | Path | None, labelled: float | None, seed: int, split: str) -> Catalogue:
-    """The data, with labels hidden as asked; the pictures of `scenes` are the same for every seed."""
+def read_split(
+    data: str,
+    labels: str | Path | None,
+    labelled: float | None,
+    seed: int,
+    split: str,
+    corrections: Relabelling | None = None,
+) -> Catalogue:
+    """The data, labels hidden as asked and then corrected; the pictures of `scenes` are the same for every seed."""
     catalogue = read(data, _file(labels), seed=1)
     if labelled is None and split_spec(data)[0] == "scenes":
         labelled = SCENES_LABELLED
-    return catalogue if labelled is None else hide(catalogue, labelled, seed, split)
+    catalogue = catalogue if labelled is None else hide(catalogue, labelled, seed, split)
+    return corrections.apply(catalogue) if corrections else catalogue
 
 
 def hold_out(catalogue: Catalogue) -> Catalogue:
@@ -151,6 +185,18 @@ def hold_out(catalogue: Catalogue) -> Catalogue:
     roles = catalogue.roles.copy()
     roles[rows[balanced_folds(catalogue.targets[rows]) == 0]] = Role.HELD_OUT
     return replace(catalogue, roles=roles)
+
+
+def _refuse_run_folder(data: str) -> None:
+    """A run is no data: say how to learn again from it."""
+    try:
+        RunFolder(Path(data)).config()
+    except UserError:  # none; a folder of images may also hold a config.yaml of something else
+        return
+    raise UserError(
+        f"{data} is a run folder, not data: add --with-review to learn again with its review, "
+        "or name the folder of images"
+    )
 
 
 def _check_choices(**given: str | None) -> None:

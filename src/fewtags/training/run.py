@@ -1,5 +1,6 @@
 """A run folder: its settings, log and checkpoint, and the watch that keeps them while the loop runs."""
 
+import csv
 import json
 import signal
 import threading
@@ -78,6 +79,17 @@ class RunFolder:
         for name, role in zip(catalogue.names, catalogue.roles, strict=True):
             lines.append(f"{csv_cell(name)},{Role(int(role)).name.lower()}")
         write_text(self.split_file, "\n".join(lines) + "\n")
+
+    def split(self) -> dict[str, list[str]]:
+        """What split.csv holds: the names of every role, in its order."""
+        found: dict[str, list[str]] = {role.name.lower(): [] for role in Role}
+        try:
+            with self.split_file.open(encoding="utf-8", errors="surrogateescape", newline="") as lines:
+                for name, role in list(csv.reader(lines))[1:]:
+                    found[role].append(name)
+        except (OSError, ValueError, KeyError, csv.Error) as error:
+            raise UserError(f"{self.split_file} is missing or damaged; train again") from error
+        return found
 
     def write_bad(self, bad: list[tuple[str, str]]) -> None:
         """bad.csv: the images that could not be used, each with the reason."""

@@ -1,0 +1,103 @@
+"""Labels from and for other tools: `convert(IN, OUT)` tells the form of IN by its content."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fewtags.convert import fiftyone, label_studio, plain
+from fewtags.convert.table import Table
+from fewtags.errors import UserError
+from fewtags.files import write_text
+
+__all__ = ["Outcome", "Table", "convert", "read_labels"]
+
+WORDS = {
+    "wide": "wide CSV",
+    "long": "long CSV",
+    "label-studio": "Label Studio JSON",
+    "fiftyone": "FiftyOne JSON",
+    "review": "a review",
+}
+
+
+class Outcome(NamedTuple):
+    """What was converted."""
+
+    images: int
+    tags: int
+    read_as: str
+    written_as: str
+    notes: tuple[str, ...]  # what the target cannot hold
+
+
+def convert(source: str | Path, target: str | Path, to: str | None = None) -> Outcome:
+    """Read the labels of one file and write them as another.
+
+    `to` is wide, long, label-studio or fiftyone; without it a .csv becomes wide. Raises UserError with file and place.
+    """
+    source, target = Path(source), Path(target)
+    to = to or _form_by_name(target)
+    if target.is_dir():
+        raise UserError(f"{target} is a folder; name a file in it")
+    if target.exists() and source.exists() and target.samefile(source):
+        raise UserError(f"{target} is the file that is read; name another OUT")
+    table, read_as = read_labels(source, images=target.parent)
+    text, notes = _written(table, to, target)
+    write_text(target, text)
+    return Outcome(len(table.images), len(table.tags), WORDS[read_as], WORDS[to], tuple(notes))
+
+
+def read_labels(source: Path, images: Path | None = None) -> tuple[Table, str]:
+    """The labels of a file, and the form it has; a folder of images completes names that lack their ending."""
+    try:
+        text = source.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{source}: not UTF-8 text, so neither CSV nor JSON that fewtags reads") from error
+    except OSError as error:
+        raise UserError(f"{source}: cannot be read ({error.strerror}); check the name") from error
+    start = text.lstrip()[:1]
+    if start not in ("[", "{"):
+        return plain.read_csv(source)
+    content = _json(text, source)
+    if content is None:
+        return plain.read_review(source), "review"
+    if isinstance(content, list):
+        return label_studio.read(content, source), "label-studio"
+    if plain.is_decision(content):
+        return plain.read_review(source), "review"
+    if "labels" in content:
+        return fiftyone.read(content, source, images), "fiftyone"
+    raise UserError(
+        f"{source}: JSON of an unknown form; fewtags reads the JSON export of Label Studio (a list of tasks), "
+        "FiftyOne's labels.json (an object with `labels`) and its own review.jsonl"
+    )
+
+
+def _json(text: str, source: Path) -> Any:
+    """The JSON of the whole file, or None where every line seems to be an object of its own."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise UserError(f"{source}: JSON nested too deeply") from error
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data" and text.lstrip().startswith("{"):
+            return None
+        raise UserError(f"{source}, line {error.lineno}: not JSON ({error.msg}); export it again") from error
+
+
+def _form_by_name(target: Path) -> str:
+    if target.suffix.lower() == ".csv":
+        return "wide"
+    raise UserError(f"{target}: say what to write with --to label-studio, fiftyone, wide or long")
+
+
+def _written(table: Table, to: str, target: Path) -> tuple[str, list[str]]:
+    if to == "wide":
+        return plain.wide(table), []
+    if to == "long":
+        return plain.long(table, target), []
+    if to == "label-studio":
+        return label_studio.write(table)
+    if to == "fiftyone":
+        return fiftyone.write(table, target)
+    raise UserError(f"--to {to}: there is wide, long, label-studio and fiftyone")

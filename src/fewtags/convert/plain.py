@@ -1,0 +1,80 @@
+"""Plain CSV in both forms of fewtags, and the decisions of a review."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+from fewtags.convert.table import Table
+from fewtags.data.catalogue import UNKNOWN
+from fewtags.data.labels import LabelFile, Problems
+from fewtags.errors import UserError
+from fewtags.review.learn import CODES
+from fewtags.review.log import read_log, standing
+
+
+def read_csv(path: Path) -> tuple[Table, str]:
+    """Long or wide form, told by the header. Raises one UserError with all problems and their lines."""
+    problems, file = Problems(), LabelFile(path)
+    header = file.header(problems)
+    rows = [] if header is None else list(file.rows(header, problems))
+    problems.stop()
+    long = header is not None and header.tags is not None
+    names = sorted({tag for row in rows for tag in row.tags}) if long or header is None else list(header.names)
+    table = Table(names)
+    for row in rows:
+        if not row.image.strip():
+            raise UserError(f"{path}, line {row.line}: a row without an image; write its name or delete the row")
+        codes = [int(tag in row.tags) for tag in names] if long else row.cells
+        known = {tag: code for tag, code in zip(names, codes, strict=True) if code != UNKNOWN}
+        table.enter(row.image, known, row.test, f"{path}, line {row.line}")
+    return table.named(path), "long" if long else "wide"
+
+
+def is_decision(content: dict[str, Any]) -> bool:
+    """Whether an object is a line of a review.jsonl."""
+    return {"image", "tag", "answer"} <= content.keys() or "undo" in content
+
+
+def read_review(path: Path) -> Table:
+    """What holds after all decisions, images and tags sorted; unsure is unknown."""
+    answers = standing(read_log(path))
+    table = Table(sorted({tag for _, tag in answers}))
+    for (image, tag), answer in sorted(answers.items()):
+        known = table.images.setdefault(image, {})
+        if CODES[answer] != UNKNOWN:
+            known[tag] = CODES[answer]
+    return table.named(path)
+
+
+def wide(table: Table) -> str:
+    """`image,<tag>,…` with 1, 0 or nothing for unknown; a column `split` where there are test images."""
+    words = {1: "1", 0: "0", UNKNOWN: ""}
+    rows = [["image", *table.tags]]
+    rows += [[image, *(words[table.code(image, tag)] for tag in table.tags)] for image in table.images]
+    return _csv(table, rows)
+
+
+def long(table: Table, target: Path) -> str:
+    """`image,tags`; it cannot hold a tag of which nobody knows, so an image must be known wholly or not at all."""
+    rows = [["image", "tags"]]
+    for image in table.images:
+        unknown = table.unknown(image)
+        if len(unknown) == len(table.tags):
+            continue  # an image that no row names is unlabelled
+        if unknown:
+            raise UserError(
+                f"{target}: {image!r} is unknown for {unknown[0]!r}, which `image,tags` cannot say; use --to wide"
+            )
+        rows.append([image, "|".join(table.present(image))])
+    return _csv(table, rows)
+
+
+def _csv(table: Table, rows: list[list[str]]) -> str:
+    if table.test:
+        rows[0].append("split")
+        for row in rows[1:]:
+            row.append("test" if row[0] in table.test else "train")
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()

@@ -1,0 +1,181 @@
+"""review.jsonl: one line a decision, only ever appended to, on the disk before anybody is told that it is saved."""
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from fewtags.errors import Fault, UserError
+
+ANSWERS = ("yes", "no", "unsure")
+Cell = tuple[str, str]  # image, tag
+
+
+class Decision(NamedTuple):
+    """What a person said of one tag of one image."""
+
+    image: str
+    tag: str
+    answer: str  # yes, no or unsure
+
+
+class Line(NamedTuple):
+    """One line of the log: a decision made in an action, or the undoing of all decisions of an action."""
+
+    action: str
+    decision: Decision | None  # None: the action is undone
+
+
+def read_log(file: Path) -> list[Line]:
+    """The lines of a log; one that a kill cut off is left out. Raises UserError naming the line that is wrong."""
+    try:
+        return parse_lines(file.read_bytes(), file)
+    except OSError as error:
+        raise UserError(f"{file} cannot be read ({error.strerror}); name a review.jsonl") from error
+
+
+def parse_lines(content: bytes, file: Path, first: int = 1) -> list[Line]:
+    """The whole lines of these bytes of `file`, the first of which has this number."""
+    whole = content[: content.rfind(b"\n") + 1]
+    return [_parsed(text, file, first + number) for number, text in enumerate(whole.split(b"\n")[:-1])]
+
+
+def standing(lines: Iterable[Line]) -> dict[Cell, str]:
+    """What holds after all lines: of each image and tag the last answer whose action was not undone."""
+    lines = list(lines)
+    undone = {line.action for line in lines if line.decision is None}
+    found: dict[Cell, str] = {}
+    for line in lines:
+        if line.decision is not None and line.action not in undone:
+            found[line.decision.image, line.decision.tag] = line.decision.answer
+    return found
+
+
+class ReviewLog:
+    """A log in use. Other tabs and other processes may write to the same file: nobody's lines are lost."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.answers: dict[Cell, str] = {}  # what holds now
+        self._lines: list[Line] = []
+        self._read = 0  # bytes of the file that `_lines` holds
+        self.refresh()
+
+    def refresh(self) -> None:
+        """See what others have added."""
+        if not self.file.exists():
+            return
+        with self.file.open("rb") as file:
+            self._take(file)
+
+    def append(self, decisions: Sequence[Decision]) -> str:
+        """Write the decisions of one action; when this returns they are on the disk. Returns the action's name."""
+        action = secrets.token_hex(8)
+        when = _now()
+        self._write([{**decision._asdict(), "when": when, "action": action} for decision in decisions])
+        return action
+
+    def undo(self, action: str) -> bool:
+        """Take an action back by a line of its own; False when there is none, or it has been taken back before."""
+        self.refresh()
+        known = [line.decision is not None for line in self._lines if line.action == action]
+        if not known or not all(known):
+            return False
+        self._write([{"undo": action, "when": _now()}])
+        return True
+
+    def _write(self, entries: list[dict[str, Any]]) -> None:
+        text = b"".join(json.dumps(entry).encode() + b"\n" for entry in entries)
+        new = not self.file.exists()
+        try:
+            with self.file.open("a+b") as file, _alone(file):
+                _drop_torn_line(file)
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+                self._take(file)
+            if new:
+                _sync_folder(self.file.parent)
+        except OSError as error:
+            raise Fault(f"{self.file} could not be written ({error.strerror}); the decision is not kept") from error
+
+    def _take(self, file: BinaryIO) -> None:
+        if file.seek(0, os.SEEK_END) < self._read:  # somebody began the file anew
+            self._lines, self._read, self.answers = [], 0, {}
+        file.seek(self._read)
+        content = file.read()
+        new = parse_lines(content, self.file, len(self._lines) + 1)
+        self._read += content.rfind(b"\n") + 1
+        self._lines += new
+        if any(line.decision is None for line in new):
+            self.answers = standing(self._lines)
+        else:
+            self.answers |= standing(new)
+
+
+def _parsed(text: bytes, file: Path, number: int) -> Line:
+    where = f"{file}, line {number}"
+    try:
+        entry = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{where}: not JSON; take the line out") from error
+    if not isinstance(entry, dict):
+        raise UserError(f"{where}: not a decision; take the line out")
+    if isinstance(entry.get("undo"), str):
+        return Line(entry["undo"], None)
+    parts = [entry.get(key) for key in ("image", "tag", "answer", "action")]
+    if not all(isinstance(part, str) for part in parts):
+        raise UserError(f"{where}: a decision has image, tag, answer, when and action; take the line out")
+    image, tag, answer, action = map(str, parts)
+    if answer not in ANSWERS:
+        raise UserError(f"{where}: answer {answer!r}; it must be yes, no or unsure")
+    return Line(action, Decision(image, tag, answer))
+
+
+def _drop_torn_line(file: BinaryIO) -> None:
+    """Cut off what a killed writer left behind the last whole line: nobody was told that it was saved."""
+    end = file.seek(0, os.SEEK_END)
+    keep = end
+    while keep:
+        start = max(0, keep - 4096)
+        file.seek(start)
+        newline = file.read(keep - start).rfind(b"\n")
+        if newline >= 0:
+            keep = start + newline + 1
+            break
+        keep = start
+    if keep < end:
+        file.truncate(keep)
+
+
+@contextlib.contextmanager
+def _alone(file: BinaryIO) -> Iterator[None]:
+    """Keep other writers out, where the system has file locks."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _sync_folder(folder: Path) -> None:
+    """A new name must survive a power cut too, where the system allows to ask for that."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
