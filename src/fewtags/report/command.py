@@ -1,6 +1,7 @@
 """The command that makes a run again, from its settings."""
 
 import shlex
+from pathlib import Path
 from typing import Any
 
 from fewtags.data import split_spec
@@ -8,22 +9,17 @@ from fewtags.errors import UserError
 from fewtags.report.facts import Facts
 from fewtags.training.config import Config, resolve
 
-OPTIONS = (
-    "seed",
-    "epochs",
-    "warmup",
-    "size",
-    "features",
-    "tune",
-    "protocol",
-    "prefer",
-)  # of the recipe; others go by --set
+# options of the recipe; its other settings go by --set
+OPTIONS = ("seed", "epochs", "warmup", "size", "features", "tune", "protocol", "prefer")
 FOLLOWS = {"fewtags", "data", "method_settings", "weights_digest", "recipe", "tags", "data_digest"}  # no options
+FOLLOWS |= {"review", "review_digest"}
 
 
 def command(facts: Facts) -> str:
     """`fewtags train …` with every choice named, and no setting that would be the same anyway."""
     config = facts.config
+    if config.review:
+        return shlex.join(["fewtags", "train", str(Path(config.review).parent), "--with-review", "--out", "again"])
     fields = {name: field for name, field in Config.model_fields.items() if name not in FOLLOWS}
     named = {name: getattr(config, name) for name, field in fields.items() if getattr(config, name) != field.default}
     named |= {name: getattr(config.recipe, name) for name in OPTIONS}

@@ -1,6 +1,5 @@
 """What a finished run says of itself, read once and checked, for all parts of the report."""
 
-import csv
 import json
 from dataclasses import dataclass
 from functools import cached_property
@@ -76,7 +75,7 @@ def read_facts(path: Path) -> Facts:
     file = path / "result.json"
     if not file.is_file():
         raise UserError(f"{path}: its training has not ended (no result.json); go on with `fewtags train … --resume`")
-    names = _names(folder.split_file)
+    names = folder.split()
     kept_back = bool(names["held_out"])
     facts = Facts(
         path,
@@ -101,20 +100,6 @@ def _check_table(facts: Facts, name: str, part: str, file: Path) -> None:
         raise UserError(f"{file}: no scores of the {images:,} {part} images of split.csv; train again")
     if found is not None and found.shape != expected:
         raise UserError(f"{file}: {name} is {found.shape}, split.csv and config.yaml say {expected}; train again")
-
-
-def _names(file: Path) -> dict[str, list[str]]:
-    """The images of each part, in the order of split.csv."""
-    names: dict[str, list[str]] = {part: [] for part in PARTS}
-    try:
-        with file.open(encoding="utf-8", errors="surrogateescape", newline="") as lines:
-            for row in csv.DictReader(lines):
-                names[row["role"]].append(row["image"])
-    except OSError as error:
-        raise UserError(f"{file} cannot be read ({error.strerror}); train again") from error
-    except (KeyError, csv.Error) as error:
-        raise UserError(f"{file} is damaged ({error}): its columns are image and role; train again") from error
-    return names
 
 
 def _thresholds(file: Path, tags: int) -> NDArray[np.float64]:

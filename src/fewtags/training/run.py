@@ -88,7 +88,7 @@ class RunFolder:
                 for name, role in list(csv.reader(lines))[1:]:
                     found[role].append(name)
         except (OSError, ValueError, KeyError, csv.Error) as error:
-            raise UserError(f"{self.split_file} is missing or damaged; train again") from error
+            raise UserError(f"{self.split_file} is missing or damaged ({error}); train again") from error
         return found
 
     def write_bad(self, bad: list[tuple[str, str]]) -> None:
