@@ -20,6 +20,7 @@ from fewtags.files import write_json
 from fewtags.progress import say
 from fewtags.review.again import arguments_of, decisions_for
 from fewtags.review.learn import KEPT, Corrections, kept_corrections
+from fewtags.stopping import StopRequest
 from fewtags.tagging import Tagger
 from fewtags.tagging.results import Outcome, write_results
 from fewtags.training.build import build_network, make_fabric, processes
@@ -32,7 +33,7 @@ from fewtags.training.judge import Record
 from fewtags.training.loop import Loop
 from fewtags.training.prepare import prepare
 from fewtags.training.recipe import Recipe
-from fewtags.training.run import RunFolder, StopRequest, Watch
+from fewtags.training.run import RunFolder, Watch
 
 WITH_REVIEW = ("data", "out", "workers", "strict", "resume", "with_review")  # the rest is that of the earlier run
 KIND_WORDS = {"both": "both kinds", "evidence": "evidence of windows", "pooled": "pooled vectors"}

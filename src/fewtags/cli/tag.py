@@ -12,6 +12,7 @@ from fewtags.data.images import IMAGE_SUFFIXES, list_images
 from fewtags.errors import BadImage, UserError
 from fewtags.files import csv_cell, write_text
 from fewtags.progress import Progress, say
+from fewtags.stopping import StopRequest
 
 FLUSH_EVERY = 64  # images; what a kill can cost
 
@@ -37,7 +38,7 @@ def run_tag(run: Path, images: list[str], out: str, with_scores: bool) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--out {out}: {target.parent} cannot be made ({error.strerror}); name another file") from error
-    model = hashlib.sha256(f"{tagger.info.model_dump_json()} {header}".encode()).hexdigest()[:12]
+    model = hashlib.sha256(f"{tagger.identity} {header}".encode()).hexdigest()[:12]
     part = target.with_name(f".{target.name}.{model}.part")
     done = _rows_done(part, header, paths)
     if done:
@@ -74,8 +75,6 @@ def find_images(words: list[str]) -> list[str]:
 
 def _tag(tagger: Any, paths: list[str], file: TextIO, with_scores: bool, kept: str) -> list[tuple[str, str]]:
     """Write a line an image; return the files that cannot be used, with the reasons."""
-    from fewtags.training.run import StopRequest
-
     writer = csv.writer(file, lineterminator="\n")
     bad: list[tuple[str, str]] = []
     with StopRequest().listening() as stop, Progress("tagging", len(paths), show=not file.isatty()) as progress:

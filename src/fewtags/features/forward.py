@@ -9,11 +9,8 @@ import hashlib
 import json
 import os
 import re
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +24,7 @@ from fewtags.features.engine import Engine, make_engine, scaling_of
 from fewtags.features.evidence import Evidence, square
 from fewtags.models.backbone import Backbone
 from fewtags.models.weights import digest
+from fewtags.threads import groups, in_order
 from fewtags.views import ViewSpec, generator, make_views
 
 VIEWS_VERSION = 1  # raise when views of the same name come to look different: stored features are then made anew
@@ -79,7 +77,7 @@ class FrozenForward:
             made = [self._views(images, one, kind, draws) for one in group]
             return _run(engine, made) if engine.in_threads else made
 
-        for made in _in_order(work, _groups(wanted, GROUP), self.threads or os.cpu_count() or 1):
+        for made in in_order(work, groups(wanted, GROUP), self.threads or os.cpu_count() or 1):
             yield from (made if engine.in_threads else _run(engine, made))
 
     def _views(self, images: ImageSource, one: Wanted, kind: str, draws: int) -> Any:
@@ -123,7 +121,7 @@ class EvidenceForward:
             made = [self._picture(images, one) for one in group]
             return _read(engines, made) if in_threads else made
 
-        for made in _in_order(work, _groups(wanted, GROUP), self.threads or os.cpu_count() or 1):
+        for made in in_order(work, groups(wanted, GROUP), self.threads or os.cpu_count() or 1):
             yield from (made if in_threads else _read(engines, made))
 
     def _picture(self, images: ImageSource, one: Wanted) -> Any:
@@ -155,28 +153,6 @@ def _run(engine: Any, made: list[Any]) -> list[Any]:
         parts = np.concatenate([parts, patches.reshape(len(good), draws, -1, parts.shape[-1])], axis=2)
     rows = iter(parts)
     return [views if isinstance(views, BadImage) else next(rows) for views in made]
-
-
-def _groups(items: Iterable[Wanted], size: int) -> Iterator[list[Wanted]]:
-    items = iter(items)
-    while group := list(islice(items, size)):
-        yield group
-
-
-def _in_order(work: Any, groups: Iterable[list[Wanted]], threads: int) -> Iterator[Any]:
-    """Results of `work` in the order of `groups`; only a few groups are ever under way, whatever their number."""
-    with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[Future[Any]] = deque()
-        try:
-            for group in groups:
-                waiting.append(pool.submit(work, group))
-                if len(waiting) > 3 * threads:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
 
 
 def store_folder(root: Path, made_from: dict[str, object]) -> Path:

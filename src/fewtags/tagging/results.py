@@ -14,6 +14,7 @@ from fewtags.evaluation import f1_under_rules, per_tag, summarise
 from fewtags.evaluation.estimate import estimate
 from fewtags.files import csv_cell, write_text, written_whole
 from fewtags.models import Adapter, Backbone, Heads, Network
+from fewtags.scoring import given_tags
 from fewtags.tagging.model import Model, ModelInfo, save_model
 from fewtags.tagging.sheet import Entry, contact_sheet
 from fewtags.training.config import Config
@@ -80,12 +81,6 @@ def _score_tables(outcome: Outcome, targets: Targets) -> dict[str, NDArray[Any]]
         tables["held_out"], tables["held_out_targets"] = outcome.held_out.scores, outcome.held_out.targets
     known = {"labelled": targets.labelled, "unlabelled": targets.truth, "test": targets.test}
     return tables | {f"{part}_targets": table.numpy() for part, table in known.items() if table is not None}
-
-
-def given_tags(scores: Scores, thresholds: Scores, tags: tuple[str, ...] | list[str]) -> list[str]:
-    """The tags whose score [K] reaches their threshold, the surest (furthest above it) first."""
-    margin = scores - thresholds
-    return [tags[place] for place in np.argsort(-margin, kind="stable") if margin[place] >= 0]
 
 
 def sheet(catalogue: Catalogue, rows: NDArray[np.int64], scores: Scores, thresholds: Scores, seed: int) -> Any:

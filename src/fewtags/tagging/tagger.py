@@ -3,53 +3,24 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import tee
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 
-from fewtags.data.catalogue import Catalogue, ImageSource
-from fewtags.data.images import decode
-from fewtags.errors import BadImage, UserError
+from fewtags.data.catalogue import ImageSource
+from fewtags.errors import BadImage
 from fewtags.features import EvidenceForward, FrozenForward, Wanted
 from fewtags.features.evidence import make_readers
 from fewtags.models.heads import mixed_scores
-from fewtags.progress import Progress
+from fewtags.scoring import AnyTagger, Files
 from fewtags.tagging.model import load_model
-from fewtags.tagging.results import given_tags
 
 BATCH = 64  # images whose features go through the heads together
 
 
-class Tagging(NamedTuple):
-    """What a model says of an image."""
-
-    image: str
-    tags: list[str]  # whose score reaches their threshold, best margin first
-    scores: dict[str, float]  # every tag, 0..1
-
-
-class Files:
-    """Image files anywhere on the disk, named by their paths."""
-
-    def image(self, name: str) -> Image.Image:
-        """The picture, upright and RGB."""
-        return decode(self._read(name))
-
-    def fingerprint(self, name: str) -> bytes:
-        """Not needed for tagging: nothing is kept."""
-        return b""
-
-    def _read(self, name: str) -> bytes:
-        try:
-            return Path(name).read_bytes()
-        except OSError as error:
-            raise BadImage(error.strerror or "cannot be read") from error
-
-
-class Tagger:
+class Tagger(AnyTagger):
     """A trained model. `fewtags.load` makes one."""
 
     def __init__(self, folder: str | Path) -> None:
@@ -58,38 +29,7 @@ class Tagger:
         self._top = top.to(device)
         self._device = device
         self._backbones = backbones
-        self._thresholds = np.array(self.info.threshold_values())
-
-    @property
-    def tags(self) -> list[str]:
-        """All tags the model knows."""
-        return list(self.info.tags)
-
-    @property
-    def thresholds(self) -> dict[str, float]:
-        """The score each tag must reach; infinite for a tag it never saw an example of."""
-        return dict(zip(self.info.tags, self._thresholds.tolist(), strict=True))
-
-    def tag(self, images: str | Path | Iterable[str | Path]) -> list[Tagging]:
-        """Tag image files, or a single one.
-
-        >>> fewtags.load("run").tag(["a.jpg"])[0].tags    # doctest: +SKIP
-        ['boat', 'water']
-        """
-        found = []
-        paths = [images] if isinstance(images, (str, Path)) else images
-        for name, result in self.stream(str(path) for path in paths):
-            if isinstance(result, BadImage):
-                raise UserError(f"{name} cannot be used: {result}")
-            found.append(result)
-        return found
-
-    def stream(
-        self, names: Iterable[str], images: ImageSource | None = None
-    ) -> Iterator[tuple[str, Tagging | BadImage]]:
-        """Name and tags of one image after the other, or why one cannot be used."""
-        for name, scores in self.scores(names, images):
-            yield name, scores if isinstance(scores, BadImage) else self.decide(name, scores)
+        super().__init__(self.info.tags, self.info.threshold_values(), self.info.model_dump_json())
 
     def scores(
         self, names: Iterable[str], images: ImageSource | None = None
@@ -104,27 +44,6 @@ class Tagger:
                 yield from self._through_heads(waiting)
                 waiting = []
         yield from self._through_heads(waiting)
-
-    def decide(self, name: str, scores: NDArray[np.float32]) -> Tagging:
-        """Scores [K] -> tags, the surest (furthest above its threshold) first."""
-        every = dict(zip(self.info.tags, scores.tolist(), strict=True))
-        return Tagging(name, given_tags(scores, self._thresholds, self.info.tags), every)
-
-    def score_table(
-        self, catalogue: Catalogue, rows: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float32], list[tuple[str, str]]]:
-        """Scores [len(rows), K] of images of a catalogue, NaN where one cannot be used, and the reasons."""
-        table = np.full((len(rows), len(self.info.tags)), np.nan, np.float32)
-        bad = []
-        names = (catalogue.names[int(row)] for row in rows)
-        with Progress("scoring images", len(rows)) as progress:
-            for place, (name, scores) in enumerate(self.scores(names, catalogue.images)):
-                if isinstance(scores, BadImage):
-                    bad.append((name, str(scores)))
-                else:
-                    table[place] = scores
-                progress.advance()
-        return table, bad
 
     def _features(self, images: ImageSource, wanted: Iterator[Wanted]) -> Iterator[NDArray[np.float32] | BadImage]:
         """What the backbones make of one image after the other [1 + n, width]."""

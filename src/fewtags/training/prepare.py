@@ -21,10 +21,10 @@ from fewtags.features.forward import store_folder
 from fewtags.files import cache_folder
 from fewtags.models.backbone import Backbone
 from fewtags.progress import Progress
+from fewtags.stopping import StopRequest
 from fewtags.training.evidence import KINDS, Choice, EvidenceTable
 from fewtags.training.loop import Targets
 from fewtags.training.recipe import Recipe
-from fewtags.training.run import StopRequest
 from fewtags.training.source import FeatureSource, Part, PixelSource, Source, Stored
 
 KEEP_EVERY = 64  # images whose features are written at once; what a kill can cost

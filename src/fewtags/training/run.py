@@ -2,13 +2,9 @@
 
 import csv
 import json
-import signal
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -20,6 +16,7 @@ from fewtags.data.catalogue import Catalogue, Role
 from fewtags.errors import Interrupted, UserError
 from fewtags.files import csv_cell, write_text, written_whole
 from fewtags.progress import Progress
+from fewtags.stopping import StopRequest
 from fewtags.training.checkpoint import save_checkpoint
 from fewtags.training.config import Config
 from fewtags.training.judge import Record
@@ -138,7 +135,7 @@ class RunFolder:
 class Watch(Observer):
     """Shows progress, writes the log, saves in time, and stops between two steps when asked to."""
 
-    def __init__(self, run: RunFolder, belongs_to: str, stop: "StopRequest", main_process: bool) -> None:
+    def __init__(self, run: RunFolder, belongs_to: str, stop: StopRequest, main_process: bool) -> None:
         self._run, self._belongs_to, self._stop = run, belongs_to, stop
         self._main = main_process
         self._saved = self._epoch_began = time.monotonic()
@@ -183,33 +180,3 @@ class Watch(Observer):
         if self._progress is not None:
             self._progress.__exit__(None, None, None)
             self._progress = None
-
-
-class StopRequest:
-    """Turns Ctrl-C and SIGTERM into a wish that is granted between two steps; a second one ends at once."""
-
-    def __init__(self) -> None:
-        self.requested = False
-
-    def check(self, kept: str) -> None:
-        """Stop here if asked to."""
-        if self.requested:
-            raise Interrupted(kept)
-
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
-            raise KeyboardInterrupt
-        self.requested = True
-
-    @contextmanager
-    def listening(self) -> Iterator["StopRequest"]:
-        """Take over the two signals, where this is the main thread."""
-        if threading.current_thread() is not threading.main_thread():
-            yield self
-            return
-        before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield self
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
