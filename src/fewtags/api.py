@@ -16,6 +16,7 @@ from fewtags.data import Catalogue, Role, read, split_spec
 from fewtags.errors import Fault, UserError
 from fewtags.evaluation import per_tag, summarise
 from fewtags.evaluation.estimate import thresholds_for
+from fewtags.export.onnx_tagger import OnnxTagger
 from fewtags.files import write_json
 from fewtags.progress import say
 from fewtags.review.again import arguments_of, decisions_for
@@ -177,13 +178,14 @@ def train(
     return Run(folder.path, _result(folder))
 
 
-def load(run: str | Path) -> Tagger:
-    """The trained model of a run, ready to tag.
+def load(run: str | Path) -> Tagger | OnnxTagger:
+    """The trained model of a run, of an exported folder or of an exported .onnx file, ready to tag.
 
     >>> fewtags.load("run").tag(["a.jpg"])    # doctest: +SKIP
     [Tagging(image='a.jpg', tags=['boat'], scores={...})]
     """
-    return Tagger(run)
+    file = Path(run)
+    return OnnxTagger(file) if file.suffix.lower() == ".onnx" and not file.is_dir() else Tagger(file)
 
 
 def evaluate(run: str | Path, data: str | Path | None = None, *, labels: str | Path | None = None) -> dict[str, Any]:
@@ -192,7 +194,7 @@ def evaluate(run: str | Path, data: str | Path | None = None, *, labels: str | P
     Returns the summary (map, cf1, of1, …, in 0..1) and under "per_tag" a row for every tag.
     """
     folder = RunFolder(Path(run))
-    tagger = Tagger(folder.path)
+    tagger = load(folder.path)
     catalogue = _own_data(folder) if data is None else read(str(data), _file(labels))
     rows = catalogue.rows(Role.TEST)
     if not len(rows) and data is None:

@@ -11,6 +11,7 @@ from fewtags.errors import UserError
 EXACT_UP_TO = 100_000  # images; a search over more asks an index
 BLOCK_CELLS = 1 << 26  # similarities held at a time: 256 MiB
 LOWEST = 1e-6  # a neighbour that points away still counts a little, so that every row has a sum
+POWER = 3.0  # of a cosine, for the weight of a neighbour
 
 
 class Neighbours(NamedTuple):
@@ -26,7 +27,7 @@ class Neighbours(NamedTuple):
         return embedding_bag(self.rows, values, per_sample_weights=self.weights.to(values), mode="sum")
 
 
-def find_neighbours(vectors: Tensor, k: int, bank: Tensor | None = None, power: float = 3.0) -> Neighbours:
+def find_neighbours(vectors: Tensor, k: int, bank: Tensor | None = None, power: float = POWER) -> Neighbours:
     """The k nearest rows of the bank by cosine; without a bank those among the vectors, never an image itself.
 
     vectors [n, d], bank [m, d]; a neighbour's weight is its cosine to the power given, and a row sums to one.

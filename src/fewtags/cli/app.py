@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fewtags.cli.bench import bench
-from fewtags.cli.options import Data, Features, Form, Labels, Prefer, Protocol, RunArgument, Split, Tune
+from fewtags.cli.options import Data, Features, Form, Format, Labels, Prefer, Protocol, RunArgument, Split, Tune
 
 app = typer.Typer(
     name="fewtags",
@@ -132,7 +132,7 @@ def train(
 
 @app.command()
 def tag(
-    run: RunArgument,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or what `fewtags export` wrote.")],
     images: Annotated[list[str], typer.Argument(metavar="IMAGES", help="Folders, files or patterns such as '*.jpg'.")],
     out: Annotated[str, typer.Option(metavar="FILE", help="A CSV file, or - for standard output.")] = "-",
     scores: Annotated[bool, typer.Option("--scores", help="Add a column with the score of every tag.")] = False,
@@ -205,3 +205,18 @@ def methods(
     from fewtags.cli.verbs import run_methods
 
     run_methods(name)
+
+
+@app.command()
+def export(
+    run: RunArgument,
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="A new .onnx file; a folder for safetensors.")],
+    form: Annotated[
+        Format,
+        typer.Option("--format", help="onnx: one file, pixels to scores; safetensors: a folder with a model card."),
+    ] = Format.onnx,
+) -> None:
+    """Take a trained model away: one ONNX file, or a folder."""
+    from fewtags.cli.export import run_export
+
+    run_export(run, target, form.value)

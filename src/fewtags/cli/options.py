@@ -52,6 +52,13 @@ class Form(str, Enum):
     fiftyone = "fiftyone"
 
 
+class Format(str, Enum):
+    """What a model leaves as."""
+
+    onnx = "onnx"
+    safetensors = "safetensors"
+
+
 Data = Annotated[
     str,
     typer.Argument(

@@ -6,12 +6,13 @@ import hashlib
 import io
 import sys
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from fewtags.data.images import IMAGE_SUFFIXES, list_images
 from fewtags.errors import BadImage, UserError
 from fewtags.files import csv_cell, write_text
 from fewtags.progress import Progress, say
+from fewtags.scoring import AnyTagger
 from fewtags.stopping import StopRequest
 
 FLUSH_EVERY = 64  # images; what a kill can cost
@@ -22,9 +23,7 @@ def run_tag(run: Path, images: list[str], out: str, with_scores: bool) -> None:
     paths = find_images(images)
     if out != "-" and Path(out).is_dir():
         raise UserError(f"--out {out} is a folder; name a file, such as {Path(out) / 'tags.csv'}")
-    from fewtags.api import load
-
-    tagger = load(run)
+    tagger = _tagger(run)
     header = ["image", "tags", *(tagger.tags if with_scores else [])]
     if out == "-":
         if isinstance(sys.stdout, io.TextIOWrapper):
@@ -51,6 +50,17 @@ def run_tag(run: Path, images: list[str], out: str, with_scores: bool) -> None:
     print(f"{_images(len(paths) - len(bad))} tagged: {target}")
 
 
+def _tagger(run: Path) -> AnyTagger:
+    """The model of a run, or of an exported file; the latter without torch."""
+    if run.suffix.lower() == ".onnx" and not run.is_dir():
+        from fewtags.export.onnx_tagger import OnnxTagger
+
+        return OnnxTagger(run)
+    from fewtags.api import load
+
+    return load(run)
+
+
 def find_images(words: list[str]) -> list[str]:
     """The image files that folders, files and patterns name, each once, in order."""
     found: dict[str, None] = {}
@@ -73,7 +83,7 @@ def find_images(words: list[str]) -> list[str]:
     return list(found)
 
 
-def _tag(tagger: Any, paths: list[str], file: TextIO, with_scores: bool, kept: str) -> list[tuple[str, str]]:
+def _tag(tagger: AnyTagger, paths: list[str], file: TextIO, with_scores: bool, kept: str) -> list[tuple[str, str]]:
     """Write a line an image; return the files that cannot be used, with the reasons."""
     writer = csv.writer(file, lineterminator="\n")
     bad: list[tuple[str, str]] = []

@@ -6,6 +6,7 @@ import logging
 import re
 import threading
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -118,21 +119,27 @@ def scaling_of(backbone: Backbone) -> list[float]:
 
 def to_onnx(module: nn.Module, size: int) -> bytes:
     """A module that reads uint8 pictures [B, size, size, 3] as an ONNX model with any batch size."""
-    example = torch.zeros(2, size, size, 3, dtype=torch.uint8)
+    pictures = torch.zeros(2, size, size, 3, dtype=torch.uint8)
+    content: bytes = traced(module, {"pictures": pictures}, "features").SerializeToString()
+    return content
+
+
+def traced(module: nn.Module, examples: Mapping[str, Tensor], output: str) -> Any:
+    """A module of these inputs and one output as an ONNX model (a ModelProto) with any batch size."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+        batch = torch.export.Dim("batch")
         program = torch.onnx.export(
             module,
-            (example,),
-            input_names=["pictures"],
-            output_names=["features"],
-            dynamic_shapes=({0: torch.export.Dim("batch")},),
+            tuple(examples.values()),
+            input_names=list(examples),
+            output_names=[output],
+            dynamic_shapes=tuple({0: batch} for _ in examples),
             dynamo=True,
             verbose=False,
         )
-    content: bytes = program.model_proto.SerializeToString()  # type: ignore[union-attr]
-    return content
+    return program.model_proto  # type: ignore[union-attr]
 
 
 def _session(file: Path) -> Any:
