@@ -20,9 +20,10 @@ from fewtags.tagging import Tagger
 
 
 class RandomImages:
-    """Images drawn from their numbers: noise in cells of 1 to 64 px, between two random colours, 16 to 600 px a side."""
+    """Images drawn from their numbers: noise in cells of 1 to 64 px between two colours, 16 to 600 px a side."""
 
     def image(self, name: str) -> Image.Image:
+        """The image of this number."""
         rng = np.random.default_rng(int(name))
         height, width, cell = rng.integers(16, 601), rng.integers(16, 601), rng.integers(1, 65)
         lowest, highest = np.sort(rng.integers(0, 256, (2, 3)), axis=0)
@@ -30,6 +31,7 @@ class RandomImages:
         return Image.fromarray(pixels.repeat(cell, 0).repeat(cell, 1)[:height, :width])
 
     def fingerprint(self, name: str) -> bytes:
+        """Nothing is kept."""
         return name.encode()
 
 

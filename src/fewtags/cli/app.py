@@ -220,3 +220,21 @@ def export(
     from fewtags.cli.export import run_export
 
     run_export(run, target, form.value)
+
+
+@app.command()
+def explain(
+    run: RunArgument,
+    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="An image file.")],
+    tags: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="TAG", help="A tag to explain; may be repeated. Else the given and near misses."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A .png or .html file; else IMAGE-explain.png in this folder.")
+    ] = None,
+) -> None:
+    """Why an image got its tags: heat maps, scores, what decided."""
+    from fewtags.cli.explain import run_explain
+
+    run_explain(run, image, tags or [], out)

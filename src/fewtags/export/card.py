@@ -153,7 +153,7 @@ def _limits(config: Config | None, result: dict[str, Any], info: ModelInfo) -> s
         lines.append(f"Fewer than five labelled images show {_words(few)}: check these by eye.")
     if config is not None and config.weights is None and info.frozen:
         lines.append("The backbone is frozen: what its training images did not teach it to see cannot be learned here.")
-    lines.append("The weights of the backbone keep the licence they came with; the images' owners have not been asked.")
+    lines.append("The weights of the backbone keep the licence they came with.")
     return "\n".join(f"- {line}" for line in lines)
 
 
