@@ -33,7 +33,7 @@ def overlay(image: Image.Image, part: Part, top: float) -> Pixels:
     crop = cut(image, part.box)
     light = colours((_enlarged(part.heat, crop.size) / top).clip(0, 1))
     grey = np.asarray(crop.convert("L"), np.float32)[..., None] * DARK
-    mixed: NDArray[np.float32] = 255 - (255 - grey) * (255 - light) / 255
+    mixed = 255 - (255 - grey) * (255 - light) / 255
     return mixed.clip(0, 255).astype(np.uint8)
 
 

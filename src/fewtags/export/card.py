@@ -7,12 +7,13 @@ from typing import Any
 
 from fewtags.data import split_spec
 from fewtags.errors import UserError
+from fewtags.evaluation.estimate import ENOUGH
 from fewtags.methods import find_method, method_names
 from fewtags.tagging.model import ModelInfo
 from fewtags.training.config import Config
 from fewtags.training.run import RunFolder
 
-ENOUGH = 5  # labelled images that show a tag, before a figure of it says anything
+PREFERRED = {"precision": "precision above recall", "balance": "F1", "recall": "recall above precision"}
 FRONT = """---
 library_name: fewtags
 pipeline_tag: image-classification
@@ -106,8 +107,8 @@ def _quality(result: dict[str, Any], info: ModelInfo) -> str:
     estimate = result.get("estimate")
     if estimate:
         parts.append(
-            f"Estimated from the labelled images, each scored without its own labels ({estimate['how']}; "
-            f"{_images(estimate['images'])}; in brackets 95 % intervals): mAP {_figure(estimate, 'map')}, "
+            f"Estimated from {estimate['how']} (in brackets 95 % intervals; thresholds "
+            f"for {PREFERRED.get(estimate['prefer'], estimate['prefer'])}): mAP {_figure(estimate, 'map')}, "
             f"CF1 {_figure(estimate, 'cf1')}, OF1 {_figure(estimate, 'of1')}.\n\n"
             + _tag_table(estimate["per_tag"], "labelled images")
         )

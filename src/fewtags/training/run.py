@@ -16,7 +16,7 @@ from fewtags.data.catalogue import Catalogue, Role
 from fewtags.errors import Interrupted, UserError
 from fewtags.files import csv_cell, write_text, written_whole
 from fewtags.progress import Progress
-from fewtags.stopping import StopRequest
+from fewtags.stopping import StopRequest as StopRequest  # many ask for it here
 from fewtags.training.checkpoint import save_checkpoint
 from fewtags.training.config import Config
 from fewtags.training.judge import Record
