@@ -105,7 +105,9 @@ def run(
 @bench.command("table")
 def table(
     folder: Folder,
-    kind: Annotated[Format, typer.Option("--format", help="How it is written.")] = Format.terminal,
+    kind: Annotated[
+        Format | None, typer.Option("--format", help="How it is written; else as the name of --out ends.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="A file instead of the screen.")] = None,
     rule: Annotated[Rule, typer.Option(help="Decides for CF1 and OF1 over the shares.")] = Rule.mat,
     paper: Annotated[bool, typer.Option("--paper", help="Put the published figures beside.")] = False,
@@ -114,7 +116,7 @@ def table(
     """The tables of a grid: quality, rules of decision, ablation, cost."""
     from fewtags.cli.grids import run_table
 
-    run_table(folder, kind.value, out, rule.value, paper, strict)
+    run_table(folder, kind.value if kind else None, out, rule.value, paper, strict)
 
 
 @bench.command("figures")
