@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ class Record:
     seconds: float | None = None  # by the clock
     made: dict[str, Any] = field(default_factory=dict)  # command, commit, versions, cores
 
-    @property
+    @cached_property
     def row(self) -> Row:
         """The line of a table that it belongs to."""
         return row_of(self.method, self.settings)
@@ -54,7 +55,7 @@ class Record:
         """Seconds: of CPU on stored features, however busy the machine was; by the clock where every weight learns."""
         return self.cpu_seconds if self.tune == "heads" or self.seconds is None else self.seconds
 
-    @property
+    @cached_property
     def cell(self) -> Cell:
         """Its place in the grid."""
         return Cell(self.row, self.labelled, self.seed)

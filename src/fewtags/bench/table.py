@@ -152,7 +152,8 @@ def _column(
     records: Sequence[Record], cells: Sequence[Cell], rows: Sequence[Row], share: float | None, measure: Measure
 ) -> list[Entry]:
     """The entries of one column, the best marked, and what cannot be told apart from it."""
-    wanted = Counter(cell.row for cell in cells if cell.labelled == share and _has(cell.row, records, measure))
+    able = {row for row in rows if _has(row, records, measure)}
+    wanted = Counter(cell.row for cell in cells if cell.labelled == share and cell.row in able)
     groups = [{one.seed: one for one in records if one.row == row and one.labelled == share} for row in rows]
     known = [[value for one in group.values() if (value := measure.of(one)) is not None] for group in groups]
     means = [float(np.mean(values)) if values else None for values in known]
