@@ -25,9 +25,9 @@ def refused(capsys):
     [
         (["--methods", "asll"], "--methods asll: unknown; did you mean 'asl'"),
         (["--methods", "asl", "--labelled", "2"], "--labelled 2: must be between 0 and 1"),
-        (["--methods", "asl", "--labelled", "half"], "'half' is not a valid float"),
+        (["--methods", "asl", "--labelled", "half"], "Invalid value for '--labelled'"),
         (["--methods", "asl", "--labelled", "0.001"], "less than one image"),
-        (["--methods", "asl", "--seeds", "one"], "'one' is not a valid int"),
+        (["--methods", "asl", "--seeds", "one"], "Invalid value for '--seeds'"),
         (["--methods", "asl", "--seeds", "4294967296"], "--seeds 4294967296: must be between 0"),
         (["--methods", "asl", "--set", "betta=1"], "--set betta: none of these methods has it"),
         (["--methods", "asl", "--set", "beta"], "--set beta"),

@@ -123,18 +123,19 @@ def _by_share(
     if names is not None:
         rows.sort(key=lambda row: list(names).index(row.name))
     columns, heads = [], []
+    theirs: dict[int, float | None] = {}  # columns of published figures, and of which share
     for share in _shares(cells):
-        column = _column(records, cells, rows, share, measure)
-        columns.append(column)
+        columns.append(_column(records, cells, rows, share, measure))
         heads.append("labels as given" if share is None else f"{100 * share:g} %")
-        if published is not None:
-            figures = [published(row.name, share) for row in rows]
+        figures = [] if published is None else [published(row.name, share) for row in rows]
+        if any(figure is not None for figure in figures):
+            theirs[len(columns)] = share
             columns.append([Entry(figure) for figure in figures])
             heads.append(f"{heads[-1]}, paper")
     called = [label(row) if names is None else names[row.name] for row in rows]
     lines = [(name, [column[place] for column in columns]) for place, name in enumerate(called)]
     if measure.more and names is None:
-        lines = _with_families(rows, lines, published, _shares(cells))
+        lines = _with_families(rows, lines, published, theirs)
     return Table(measure.title, heads, lines, _notes(lines, measure), measure.digits)
 
 
@@ -187,7 +188,7 @@ def _with_families(
     rows: Sequence[Row],
     lines: list[tuple[str, list[Entry]]],
     published: Figure | None,
-    shares: Sequence[float | None],
+    theirs: Mapping[int, float | None],
 ) -> list[tuple[str, list[Entry]]]:
     """After the last of each family the best of it in every column, as the paper shows them."""
     after: dict[int, tuple[str, list[Entry]]] = {}
@@ -198,7 +199,8 @@ def _with_families(
         best = [max(column, key=_height) for column in zip(*(lines[place][1] for place in places), strict=True)]
         best = [replace(entry, best=False, noise=False) for entry in best]  # its own line says so
         if published is not None:
-            best[1::2] = [Entry(published(family, share)) for share in shares]
+            for column, share in theirs.items():
+                best[column] = Entry(published(family, share))
         after[places[-1]] = (f"{family} (best of these {len(places)})", best)
     return [line for place, one in enumerate(lines) for line in ([one, after[place]] if place in after else [one])]
 
