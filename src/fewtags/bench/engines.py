@@ -12,6 +12,8 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait as wait_for_connection
 from typing import Any, NamedTuple
 
+import torch
+
 from fewtags.bench.grid import Cell
 from fewtags.errors import Interrupted, UserError
 
@@ -29,6 +31,11 @@ class Event(NamedTuple):
     what: str = ""  # waiting, running, done, failed; "": time has passed
     cell: Cell | None = None
     reason: str = ""
+
+
+def default_jobs() -> int:
+    """One cell a core; one at all where there is a GPU, which one run fills."""
+    return 1 if torch.cuda.is_available() else os.cpu_count() or 1
 
 
 def run_here(run: Run, cells: list[Cell], jobs: int) -> Generator[Event, None, None]:

@@ -1,14 +1,13 @@
 """Runs what is missing of a grid. Finished cells stay, begun ones go on, broken ones wait for `--retry`."""
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from fewtags.bench.engines import run_here, run_on_ray
+from fewtags.bench.engines import default_jobs, run_here, run_on_ray
 from fewtags.bench.grid import Cell, Grid, Row, load_grid, save_grid
 from fewtags.bench.live import Live
 from fewtags.bench.records import finished, forget_records, refresh_records
@@ -52,7 +51,7 @@ def run_grid(
                 if engine == "ray":
                     events = run_on_ray(task, left, address, gpus=grid.options.get("tune") != "heads")
                 else:
-                    events = run_here(task, left, jobs or os.cpu_count() or 1)
+                    events = run_here(task, left, jobs or default_jobs())
                 with contextlib.closing(events), Live(grid.cells, left, failed) as live:
                     for event in events:
                         if stop.requested:

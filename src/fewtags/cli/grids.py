@@ -98,16 +98,12 @@ def run_paper(
     dry_run: bool,
 ) -> None:
     """Print the plan of the paper's grid, then run it."""
-    import torch
-
     from fewtags.bench.grid import make_grid, rows_of
     from fewtags.bench.plan import plan, print_plan
     from fewtags.bench.published import SHARES
 
     rows = rows_of(methods or ["paper", "mat", "mat+cdd"], {})
     grid = make_grid(f"{name}:{path}", rows, labelled or SHARES, seeds or range(1, 6), options)
-    if jobs is None and torch.cuda.is_available():
-        jobs = 1  # one run fills a GPU
     print_plan(plan(grid), jobs)
     if not dry_run:
         _run(out or Path(f"paper-{name}"), grid, jobs, engine, address, retry)
