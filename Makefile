@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint format benchmarks
+.PHONY: demo test lint format benchmarks results
 .DEFAULT_GOAL := demo
 
 demo: .venv/ready
@@ -24,6 +24,15 @@ format: .venv/ready-dev
 benchmarks: .venv/ready-dev
 	$(BIN)/python benchmarks/metrics.py
 	$(BIN)/python benchmarks/forward.py
+
+# tables and figures of every grid whose records are kept below results/; nothing is trained
+results: .venv/ready
+	for grid in $$(find results -name grid.json | sort); do folder=$$(dirname $$grid); \
+	  paper=$$(grep -Eq '"data": "(voc|coco|nus):' $$grid && echo --paper); \
+	  $(BIN)/fewtags bench table $$folder $$paper --out $$folder/table.md && \
+	  $(BIN)/fewtags bench table $$folder $$paper --out $$folder/table.csv && \
+	  $(BIN)/fewtags bench figures $$folder || exit; \
+	done
 
 # constraints.txt keeps pip from bringing gigabytes of CUDA packages to a machine without a GPU
 .venv/ready: pyproject.toml constraints.txt

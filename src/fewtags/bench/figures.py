@@ -1,4 +1,4 @@
-"""The figures of a grid, in one style that can be read in grey: lines differ by dash and mark, not by colour alone."""
+"""The figures of a grid, in one style that can be read in grey: every row has its own mark and its name beside it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,19 +14,25 @@ from fewtags.bench.table import NAMES, label, ordered
 from fewtags.files import written_whole
 
 FORMATS = ("png", "svg", "pdf")
-# Okabe and Ito's colours from dark to light, each with a mark and a dash of its own.
-COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C8C8C")
-MARKS = ("o", "s", "^", "D", "v", "P", "X", "<")
-DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)), (0, (7, 2)), (0, (2, 1)))
-FOREMOST = ("d2l", "neighbours", "cap", "asl", "mat", "mat+cdd")  # drawn over the others, with thicker lines
+# Rows that the eye should find first: Okabe and Ito's colours, a dash and a mark of their own; all others are grey.
+FOREMOST: dict[str, tuple[str, Any, str]] = {
+    "d2l": ("#000000", "-", "*"),
+    "neighbours": ("#D55E00", (0, (6, 1.5)), "h"),
+    "cap": ("#0072B2", (0, (3, 1.2)), ">"),
+    "asl": ("#009E73", (0, (1.2, 1)), "p"),
+    "dicap": ("#CC79A7", (0, (5, 1.5, 1, 1.5)), "d"),
+}
+GREY = "#8A8A8A"
+MARKS = ("o", "s", "^", "D", "v", "P", "X", "<")  # filled, then hollow, then light: 24 rows differ without colour
 STYLE: dict[Any, Any] = {
     "font.size": 9, "axes.titlesize": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
-    "grid.color": "#DDDDDD", "grid.linewidth": 0.6, "legend.frameon": False, "legend.fontsize": 8, "figure.dpi": 150,
+    "grid.color": "#E4E4E4", "grid.linewidth": 0.6, "legend.frameon": False, "legend.fontsize": 8, "figure.dpi": 150,
     "savefig.bbox": "tight", "svg.fonttype": "none", "svg.hashsalt": "fewtags", "pdf.fonttype": 42,
 }  # fmt: skip
+LABEL_INCHES = 0.145  # between two names beside the lines
 STUDIES = {  # setting of D2L + MAT: title, label of the axis (figures 4a to 4d of the paper)
     "metric": ("What MAT maximises", "metric"),
-    "beta": ("β of MAT's F_β", "β"),
+    "beta": ("β of MAT's F-measure", "β"),
     "patches": ("Patches", "patches a side"),
     "alpha": ("Temperature of the merge", "α"),
 }
@@ -43,21 +49,22 @@ class Figure:
 def figures(records: Sequence[Record]) -> list[Figure]:
     """Those that the records have something to show for."""
     made = []
-    shares = sorted({one.labelled for one in records if one.labelled is not None})
-    for share in shares:
-        mine = [one for one in records if one.labelled == share]
-        if any(len(one.pseudo) > 1 for one in mine):
-            made.append(Figure(f"pseudo-labels-{share:g}", partial(draw_pseudo, mine, share)))
+    for share in sorted({one.labelled for one in records}, key=lambda share: (share is None, share)):
+        mine = [one for one in records if one.labelled == share and len(one.pseudo) > 1 and _named(one)]
+        if mine:
+            name = "as-given" if share is None else f"{share:g}"
+            made.append(Figure(f"pseudo-labels-{name}", partial(draw_pseudo, mine, share)))
+    measured = [one for one in records if "map" in one.figures]
     made += [
-        Figure(f"study-{setting}", partial(draw_study, records, setting))
+        Figure(f"study-{setting}", partial(draw_study, measured, setting))
         for setting in STUDIES
-        if len({value_of(one, setting) for one in studied(records, setting)}) > 1
+        if len({value_of(one, setting) for one in studied(measured, setting)}) > 1
     ]
-    plain = [one for one in records if one.row.name in NAMES]
-    if len(shares) > 1:
-        made.append(Figure("map-over-share", partial(draw_shares, plain or records)))
-    if records:
-        made.append(Figure("cost", partial(draw_cost, plain or records)))
+    plain = [one for one in measured if _named(one)] or measured
+    if len({one.labelled for one in plain if one.labelled is not None}) > 1:
+        made.append(Figure("map-over-share", partial(draw_shares, plain)))
+    if plain:
+        made.append(Figure("cost", partial(draw_cost, plain)))
     return made
 
 
@@ -83,115 +90,188 @@ def save_figures(records: Sequence[Record], folder: Path) -> list[Path]:
     return files
 
 
-def draw_pseudo(records: Sequence[Record], share: float) -> Any:
+def draw_pseudo(records: Sequence[Record], share: float | None) -> Any:
     """CF1 of the pseudo-labels over the epochs of the main stage, mean over seeds."""
-    figure, axes = _axes(f"Quality of pseudo-labels, {100 * share:g} % labelled", "epoch of the main stage", "CF1, %")
-    rows = ordered(dict.fromkeys(one.row for one in records if one.pseudo))
-    for place, row in enumerate(rows):
-        curves = [[epoch["cf1"] for epoch in one.pseudo] for one in records if one.row == row and one.pseudo]
+    from matplotlib.ticker import MaxNLocator
+
+    rows = ordered(dict.fromkeys(one.row for one in records))
+    where = "" if share is None else f", {100 * share:g} % labelled"
+    figure, axes = _axes(f"Quality of pseudo-labels{where}", "epoch of the main stage", "CF1, %", len(rows))
+    ends = []
+    for row in rows:
+        curves = [[epoch["cf1"] for epoch in one.pseudo] for one in records if one.row == row]
         length = min(map(len, curves))
         mean = np.mean([curve[:length] for curve in curves], axis=0)
-        # one point a row at the end of long trainings; many epochs need no mark each
-        axes.plot(np.arange(1, length + 1), mean, markevery=max(1, length // 8), **_line(row, place))
-    axes.set_xlim(left=0.5)
-    return _with_legend(figure, axes)
+        axes.plot(np.arange(1, length + 1), mean, markevery=max(1, length // 8), **_line(row, rows))
+        ends.append((row, float(length), float(mean[-1])))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return _named_at_the_end(figure, axes, ends, rows)
 
 
 def studied(records: Sequence[Record], setting: str) -> list[Record]:
-    """Runs of D2L + MAT that differ from its defaults in this setting at most."""
-    return [one for one in records if one.method == "d2l" and set(one.settings) <= {setting}]
+    """Runs of D2L + MAT that differ from its defaults in this setting at most, one a value, share and seed.
+
+    At each share only seeds that all its values have: what is compared must not differ in the images it was given.
+    """
+    mine = [one for one in records if one.method == "d2l" and set(one.settings) <= {setting}]
+    found = {(one.labelled, value_of(one, setting), one.seed): one for one in mine}
+    kept = []
+    for share in dict.fromkeys(share for share, _, _ in found):
+        values = {value for at, value, _ in found if at == share}
+        common = set.intersection(*({seed for at, v, seed in found if (at, v) == (share, value)} for value in values))
+        kept += [one for (at, _, seed), one in found.items() if at == share and seed in common]
+    return kept
 
 
 def value_of(record: Record, setting: str) -> str:
-    """What the setting was, given or not."""
-    from fewtags.methods.d2l import D2L
+    """What the setting was, given or not; 1 and 1.0 are the same."""
+    from fewtags.methods import make_method
 
-    return record.settings.get(setting, f"{getattr(D2L(), setting)}")
+    value = getattr(make_method("d2l", record.settings), setting)
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def draw_study(records: Sequence[Record], setting: str) -> Any:
-    """mAP and CF1 of the pseudo-labels over the values of one setting, a line a share."""
+    """mAP over the values of one setting, a line a share, bars of one standard deviation over seeds."""
     title, axis = STUDIES[setting]
     mine = studied(records, setting)
     values = sorted({value_of(one, setting) for one in mine}, key=_number)
-    figure, axes = _axes(title, axis, "mAP, %")
-    for place, share in enumerate(sorted({one.labelled or 1.0 for one in mine})):
-        here = [one for one in mine if (one.labelled or 1.0) == share]
+    figure, axes = _axes(f"D2L + MAT: {title}", axis, "mAP, %")
+    for place, share in enumerate(sorted({one.labelled for one in mine}, key=lambda share: (share is None, share))):
+        here = [one for one in mine if one.labelled == share]
         groups = [[one.figures["map"] for one in here if value_of(one, setting) == value] for value in values]
         where = [number for number, group in enumerate(groups) if group]
-        means = [float(np.mean(groups[number])) for number in where]
-        spread = [float(np.std(groups[number])) for number in where]
-        style = {"color": COLOURS[place % 8], "marker": MARKS[place % 8], "linestyle": DASHES[place % 6]}
-        axes.errorbar(where, means, spread, capsize=3, label=f"{100 * share:g} % labelled", **style)
+        means, spread = np.transpose([_mean_and_spread(groups[number]) for number in where])
+        colour, dash, mark = list(FOREMOST.values())[place % len(FOREMOST)]
+        name = "labels as given" if share is None else f"{100 * share:g} % labelled"
+        axes.errorbar(where, means, spread, color=colour, linestyle=dash, marker=mark,
+                      markersize=6, capsize=3, label=name)  # fmt: skip
     axes.set_xticks(range(len(values)), values)
-    return _with_legend(figure, axes)
+    axes.margins(x=0.08)
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    return figure
 
 
 def draw_shares(records: Sequence[Record]) -> Any:
-    """mAP over the labelled share, a band of one standard deviation over seeds."""
-    figure, axes = _axes("mAP over the share of labelled images", "labelled images, %", "mAP, %")
-    for place, row in enumerate(ordered(dict.fromkeys(one.row for one in records))):
+    """mAP over the labelled share; a band of one standard deviation over seeds for the rows one looks for."""
+    rows = ordered(dict.fromkeys(one.row for one in records if one.labelled is not None))
+    title = "mAP over the share of labelled images"
+    figure, axes = _axes(title, "labelled images, %", "mAP, %", len(rows))
+    ends = []
+    for row in rows:
         mine = [one for one in records if one.row == row and one.labelled is not None]
         shares = sorted({one.labelled for one in mine if one.labelled is not None})
         groups = [[one.figures["map"] for one in mine if one.labelled == share] for share in shares]
-        mean, spread = np.array([np.mean(group) for group in groups]), np.array([np.std(group) for group in groups])
+        mean, spread = np.transpose([_mean_and_spread(group) for group in groups])
         percent = [100 * share for share in shares]
-        line = _line(row, place)
-        axes.plot(percent, mean, **line)
+        style = _line(row, rows)
+        axes.plot(percent, mean, **style)
         if row.name in FOREMOST:
-            axes.fill_between(percent, mean - spread, mean + spread, color=line["color"], alpha=0.12, linewidth=0)
-    return _with_legend(figure, axes)
+            axes.fill_between(percent, mean - spread, mean + spread, color=style["color"], alpha=0.10, linewidth=0)
+        ends.append((row, percent[-1], float(mean[-1])))
+    ticks = sorted({100 * one.labelled for one in records if one.labelled is not None})
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    return _named_at_the_end(figure, axes, ends, rows)
 
 
 def draw_cost(records: Sequence[Record]) -> Any:
     """Seconds a run against mAP at the share that most rows have; up and left is better."""
-    shares = [one.labelled for one in records]
-    share = max(dict.fromkeys(shares), key=lambda each: (len({one.row for one in records if one.labelled == each}),
-                                                         each == 0.05))  # fmt: skip
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    shares = dict.fromkeys(one.labelled for one in records)
+    rows_at = {share: {one.row for one in records if one.labelled == share} for share in shares}
+    share = max(shares, key=lambda each: (len(rows_at[each]), each == 0.05))
+    rows = ordered(rows_at[share])
     where = "" if share is None else f", {100 * share:g} % labelled"
-    figure, axes = _axes(f"Cost and quality{where}", "seconds of CPU a run, features at hand", "mAP, %")
-    for place, row in enumerate(ordered(dict.fromkeys(one.row for one in records))):
+    frozen = all(one.tune == "heads" for one in records)
+    axis = "seconds of CPU a run, features at hand" if frozen else "seconds a run"
+    figure, axes = _axes(f"Cost and quality{where}", axis, "mAP, %", len(rows))
+    points = []
+    for row in rows:
         mine = [one for one in records if one.row == row and one.labelled == share]
-        if mine:
-            style = _line(row, place)
-            seconds, quality = (
-                float(np.mean(some)) for some in np.transpose([[one.cpu_seconds, one.figures["map"]] for one in mine])
-            )
-            shown = {name: style[name] for name in ("color", "marker", "label")}
-            axes.plot(seconds, quality, linestyle="", markersize=7, **shown)
-    axes.set_xscale("log")
-    return _with_legend(figure, axes)
+        points.append(
+            (float(np.mean([one.cost for one in mine])), float(np.mean([one.figures["map"] for one in mine])))
+        )
+    # the list of names stands in the order of the heights
+    for place in sorted(range(len(rows)), key=lambda place: -points[place][1]):
+        style = _line(rows[place], rows) | {"linestyle": "", "markersize": 7}
+        axes.plot(*points[place], label=label(rows[place]), **style)
+    if max(x for x, _ in points) > 4 * min(x for x, _ in points) > 0:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    return figure
 
 
-def _axes(title: str, x: str, y: str) -> tuple[Any, Any]:
+def _named(record: Record) -> bool:
+    """Whether its row has a name; the many rows of studies have figures of their own."""
+    return record.row.name in NAMES
+
+
+def _mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
+    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+
+
+def _axes(title: str, x: str, y: str, rows: int = 0) -> tuple[Any, Any]:
+    """Axes that are high enough for the names of so many rows beside them."""
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(5.2, 3.6))
+    figure, axes = pyplot.subplots(figsize=(5.2, max(3.4, LABEL_INCHES * rows + 1.0)))
     axes.set_title(title, loc="left", fontweight="bold")
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     return figure, axes
 
 
-def _line(row: Row, place: int) -> dict[str, Any]:
-    """Colour, mark, dash and label of a row; the same row looks the same in every figure of a grid."""
-    names = list(NAMES)
-    number = names.index(row.name) if row.name in names else place
-    foremost = row.name in FOREMOST
+def _line(row: Row, rows: Sequence[Row]) -> dict[str, Any]:
+    """Colour, dash, mark of a row; a row with a name looks the same in every figure."""
+    if row.name in FOREMOST:
+        colour, dash, mark = FOREMOST[row.name]
+        return {"color": colour, "linestyle": dash, "linewidth": 1.8, "marker": mark, "markersize": 6, "zorder": 3}
+    names = [name for name in NAMES if name not in FOREMOST]
+    number = names.index(row.name) if row.name in names else len(names) + rows.index(row)
     return {
-        "color": COLOURS[number % len(COLOURS)],
-        "marker": MARKS[(number + number // len(COLOURS)) % len(MARKS)],
-        "linestyle": DASHES[(number + number // 3) % len(DASHES)],
-        "linewidth": 2.0 if foremost else 1.0,
-        "markersize": 5 if foremost else 4,
-        "zorder": 3 if foremost else 2,
-        "label": label(row),
+        "color": GREY,
+        "linewidth": 0.8,
+        "marker": MARKS[number % len(MARKS)],
+        "markersize": 4,
+        "markerfacecolor": (GREY, "white", "#DDDDDD")[number // len(MARKS) % 3],
+        "markeredgewidth": 0.9,
+        "zorder": 2,
     }
 
 
-def _with_legend(figure: Any, axes: Any) -> Any:
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+def _named_at_the_end(figure: Any, axes: Any, ends: Sequence[tuple[Row, float, float]], rows: Sequence[Row]) -> Any:
+    """The name of every row right of the axes, at the height of its last point or as near as the others leave room."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high)
+    apart = LABEL_INCHES / (figure.get_figheight() * axes.get_position().height)  # of the height of the axes
+    order = sorted(ends, key=lambda end: end[2])
+    heights = _spread_out([(y - low) / (high - low) for _, _, y in order], apart)
+    # the line of a row, then its mark, then its name; positions in shares of the axes
+    for (row, x, y), height in zip(order, heights, strict=True):
+        style = _line(row, rows)
+        leader = {"arrowstyle": "-", "color": "#C8C8C8", "linewidth": 0.5, "shrinkA": 4, "shrinkB": 0}
+        axes.annotate("", (1.03, height), (x, y), "axes fraction", "data", leader, annotation_clip=False)
+        axes.plot(1.05, height, transform=axes.transAxes, clip_on=False, **style | {"linestyle": ""})
+        foremost = row.name in FOREMOST
+        axes.text(1.075, height, label(row), transform=axes.transAxes, va="center", fontsize=8, color="black",
+                  fontweight="bold" if foremost else "normal")  # fmt: skip
     return figure
+
+
+def _spread_out(heights: Sequence[float], apart: float) -> list[float]:
+    """Ascending heights moved as little as needed to stand `apart`, within 0 and 1 as far as there is room."""
+    placed: list[float] = []
+    for height in heights:
+        placed.append(max(height, placed[-1] + apart) if placed else max(0.0, height))
+    top = max(1.0, apart * (len(heights) - 1))
+    for place in range(len(placed) - 1, -1, -1):
+        limit = top if place == len(placed) - 1 else placed[place + 1] - apart
+        placed[place] = min(placed[place], limit)
+    return placed
 
 
 def _number(text: str) -> tuple[int, float, str]:

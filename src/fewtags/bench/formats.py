@@ -7,30 +7,45 @@ from typing import Any
 
 from fewtags.bench.table import Entry, Table
 
+GAP = 2  # between two columns of a terminal
+
+
+def as_text(tables: Sequence[Table], width: int = 100) -> str:
+    """As on a terminal of this width, without colours."""
+    from rich.console import Console
+
+    text = io.StringIO()
+    console = Console(file=text, width=width)
+    for table in tables:
+        console.print(for_terminal(table, width))
+        console.print()
+    return text.getvalue()
+
 
 def as_markdown(tables: Sequence[Table]) -> str:
     """Headings, tables, notes."""
     parts = []
     for table in tables:
-        lines = [f"## {table.title}", "", "| | " + " | ".join(map(_pipe, table.columns)) + " |"]
+        lines = [f"## {_plain(table.title)}", "", "| | " + " | ".join(map(_plain, table.columns)) + " |"]
         lines.append("|---|" + "---:|" * len(table.columns))
         for name, entries in table.lines:
             cells = [f"**{one.text(table.digits)}**" if one.best else one.text(table.digits) for one in entries]
-            lines.append(f"| {_pipe(name)} | " + " | ".join(cells) + " |")
+            lines.append(f"| {_plain(name)} | " + " | ".join(cells) + " |")
         parts.append("\n".join([*lines, "", *(f"{note[0].upper()}{note[1:]}.  " for note in table.notes)]))
     return "\n\n".join(parts) + "\n"
 
 
 def as_csv(tables: Sequence[Table]) -> str:
-    """One line a number: table, row, column, mean, standard deviation, seeds, best, noise."""
+    """One line a number: table, row, column, mean, standard deviation, seeds (done, wanted), best, noise."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["table", "row", "column", "mean", "std", "seeds", "best", "noise"])
+    writer.writerow(["table", "row", "column", "mean", "std", "seeds", "wanted", "best", "noise"])
     for table in tables:
         for name, entries in table.lines:
             for column, one in zip(table.columns, entries, strict=True):
                 mean, spread = ("" if value is None else f"{value:.3f}" for value in (one.mean, one.spread))
-                writer.writerow([table.title, name, column, mean, spread, one.seeds, int(one.best), int(one.noise)])
+                writer.writerow([table.title, name, column, mean, spread, one.seeds, one.wanted, int(one.best),
+                                 int(one.noise)])  # fmt: skip
     return text.getvalue()
 
 
@@ -48,23 +63,43 @@ def as_latex(tables: Sequence[Table]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def for_terminal(table: Table) -> Any:
-    """As rich shows it, notes beneath."""
+def for_terminal(table: Table, width: int) -> Any:
+    """As rich shows it, notes beneath; columns that do not fit beside each other go below, with the names again."""
     from rich.console import Group
+    from rich.text import Text
+
+    widths = [max(map(len, [head, *(_starred(line[place], table.digits) for _, line in table.lines)])) + GAP
+              for place, head in enumerate(table.columns)]  # fmt: skip
+    names = max(len(name) for name, _ in table.lines) + GAP
+    beside = max(1, (width - names) // max(widths))  # columns
+    count = -(-len(widths) // beside)
+    beside = -(-len(widths) // count)  # as many in every part
+    shown = [_rich(table, range(start, min(start + beside, len(widths)))) for start in range(0, len(widths), beside)]
+    notes = [note.replace("bold: best", "*: best") for note in table.notes]
+    return Group(Text(table.title, style="bold"), *shown, *(Text(note, style="dim") for note in notes))
+
+
+def _rich(table: Table, places: Sequence[int]) -> Any:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    shown = RichTable(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    shown = RichTable(box=None, padding=(0, GAP, 0, 0), header_style="bold")
     shown.add_column("")
-    for column in table.columns:
-        shown.add_column(column, justify="right", no_wrap=True)
-    for name, entries in table.lines:
-        shown.add_row(Text(name), *(Text(one.text(table.digits), style="bold" if one.best else "") for one in entries))
-    return Group(Text(table.title, style="bold"), shown, *(Text(note, style="dim") for note in table.notes))
+    for place in places:
+        shown.add_column(Text(table.columns[place]), justify="right", no_wrap=True)
+    for name, line in table.lines:
+        entries = [line[place] for place in places]
+        shown.add_row(Text(name), *(Text(_starred(one, table.digits), "bold" if one.best else "") for one in entries))
+    return shown
 
 
-def _pipe(text: str) -> str:
-    return text.replace("|", r"\|")
+def _starred(one: Entry, digits: int) -> str:
+    return f"*{one.text(digits)}" if one.best else one.text(digits)
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown does not read as anything else."""
+    return "".join("\\" + one if one in r"\`*_<|[]" else one for one in text)
 
 
 def _tex(text: str) -> str:
@@ -73,7 +108,6 @@ def _tex(text: str) -> str:
 
 
 def _tex_entry(one: Entry, digits: int) -> str:
-    text = one.text(digits).replace(" ~", "")
-    text = _tex(text).replace("±", r"$\pm$").replace("–", "--")
-    text += r"$^{\sim}$" if one.noise and not one.best else ""
+    text = _tex(one.text(digits).replace(" ~", "", 1)).replace("±", r"$\pm$").replace("–", "--")
+    text += r"$^{\sim}$" if one.noise else ""
     return rf"\textbf{{{text}}}" if one.best else text

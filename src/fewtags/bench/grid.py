@@ -44,7 +44,7 @@ GROUPS = {"paper": PAPER, "ablation": ABLATION}
 
 @dataclass(frozen=True)
 class Row:
-    """A method with settings: a line of a table."""
+    """A method with settings, which `row_of` sorts so that equal rows are equal: a line of a table."""
 
     method: str
     settings: tuple[tuple[str, str], ...] = ()
@@ -71,7 +71,7 @@ class Cell:
     @property
     def folder(self) -> str:
         """Where it lies below the grid's folder."""
-        share = "all" if self.labelled is None else f"{self.labelled:g}"
+        share = "as-given" if self.labelled is None else f"{self.labelled:.12g}"
         return f"cells/{quote(self.row.name, safe='=+ ').replace(' ', '_')}/labelled-{share}/seed-{self.seed}"
 
     @property
@@ -94,6 +94,11 @@ class Grid:
         return Grid(self.data, self.options, tuple(dict.fromkeys([*self.cells, *other.cells])))
 
 
+def row_of(method: str, settings: Mapping[str, str]) -> Row:
+    """The row of a method with these settings, in whatever order they come."""
+    return Row(method, tuple(sorted(settings.items())))
+
+
 def rows_of(methods: Iterable[str], lists: Mapping[str, Sequence[str]]) -> list[Row]:
     """The rows that names stand for: methods, variants, `paper`, `ablation`, `all`; each with every value of `lists`.
 
@@ -114,7 +119,7 @@ def rows_of(methods: Iterable[str], lists: Mapping[str, Sequence[str]]) -> list[
         for values in itertools.product(*(lists[key] for key in keys)):
             settings = {**fixed, **dict(zip(keys, values, strict=True))}
             make_method(method, {key: value for key, value in settings.items() if key in fields})
-            rows[Row(method, tuple(settings.items()))] = None
+            rows[row_of(method, settings)] = None
     for key in lists:
         if key not in used:
             known = sorted({*Recipe.model_fields, *(k for name in rows for k in find_method(name.method).model_fields)})
@@ -130,8 +135,14 @@ def make_grid(
     options: Mapping[str, Any],
 ) -> Grid:
     """All combinations, seed after seed, so that a grid that is cut short has whole tables."""
-    cells = tuple(Cell(row, share, seed) for seed in seeds for share in labelled for row in rows)
-    return Grid(data, {key: value for key, value in options.items() if value is not None}, cells)
+    for share in labelled:
+        if share is not None and not 0 < share < 1:
+            raise UserError(f"--labelled {share:g}: must be between 0 and 1; leave it out to use every label")
+    for seed in seeds:
+        if not 0 <= seed < 2**32:
+            raise UserError(f"--seeds {seed}: must be between 0 and {2**32 - 1}")
+    cells = dict.fromkeys(Cell(row, share, seed) for seed in seeds for share in labelled for row in rows)
+    return Grid(data, {key: value for key, value in options.items() if value is not None}, tuple(cells))
 
 
 def save_grid(folder: Path, grid: Grid) -> None:
@@ -151,9 +162,13 @@ def load_grid(folder: Path) -> Grid:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         cells = tuple(
-            Cell(Row(one["method"], tuple(one["settings"].items())), one["labelled"], one["seed"])
+            Cell(
+                row_of(str(one["method"]), {str(key): str(value) for key, value in one["settings"].items()}),
+                None if one["labelled"] is None else float(one["labelled"]),
+                int(one["seed"]),
+            )
             for one in content["cells"]
         )
-        return Grid(content["data"], content["options"], cells)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return Grid(str(content["data"]), dict(content["options"]), cells)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{file} is damaged ({error!r}); run the grid into a new folder") from error

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from fewtags.bench.grid import Cell
+from fewtags.bench.engines import Event
+from fewtags.bench.grid import Cell, Row
 from fewtags.progress import duration, say
 
 LINE_SECONDS = 15.0
+SIGNS = {"done": "●", "running": "◐", "failed": "✗", "waiting": "·"}
 
 
 class Live:
-    """Is told of every cell that begins, ends or fails."""
+    """Is told of everything that happens to a cell."""
 
     def __init__(self, cells: Sequence[Cell], left: Sequence[Cell], failed: dict[Cell, str]) -> None:
         self._state = dict.fromkeys(cells, "done") | dict.fromkeys(left, "waiting") | dict.fromkeys(failed, "failed")
@@ -37,21 +39,20 @@ class Live:
         if self._screen is not None:
             self._screen.update(self.table())
             self._screen.stop()
-        else:
+        elif kind is not None:
             say(self.summary())
 
-    def tell(self, event: str, cell: Cell | None, reason: str) -> None:
-        """`begun`, `done`, `failed`, or "" when nothing but time has passed."""
-        if cell is not None:
-            self._state[cell] = {"begun": "running"}.get(event, event)
-        now = time.monotonic()
+    def tell(self, event: Event) -> None:
+        """Show what changed; where there is no terminal, say it, or after a while how far all is."""
+        if event.cell is not None:
+            self._state[event.cell] = event.what
         if self._screen is not None:
-            if event:
-                self._screen.update(self.table())
+            self._screen.update(self.table())
             return
-        if event == "failed" and cell is not None:
-            say(f"failed: {cell.words}: {reason}")
-        if event in ("done", "failed") or now - self._last > LINE_SECONDS:
+        if event.what == "failed" and event.cell is not None:
+            say(f"failed: {event.cell.words}: {event.reason}")
+        now = time.monotonic()
+        if event.what in ("done", "failed") or now - self._last > LINE_SECONDS:
             self._last = now
             say(self.summary())
 
@@ -71,15 +72,16 @@ class Live:
         from rich.table import Table
         from rich.text import Text
 
-        signs = {"done": "●", "running": "◐", "failed": "✗", "waiting": "·"}
         shares = list(dict.fromkeys(cell.labelled for cell in self._state))
-        table = Table(
-            box=None, padding=(0, 2, 0, 0), header_style="bold", caption=self.summary(), caption_justify="left"
-        )
+        marks: dict[Row, dict[float | None, str]] = {}
+        for cell, state in self._state.items():
+            mine = marks.setdefault(cell.row, dict.fromkeys(shares, ""))
+            mine[cell.labelled] += SIGNS[state]
+        # above the table: a terminal that is too low for it cuts its end off
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", title=self.summary(), title_justify="left")
         table.add_column("")
         for share in shares:
-            table.add_column("all" if share is None else f"{share:g}")
-        for row in dict.fromkeys(cell.row for cell in self._state):
-            cells = [[one for one in self._state if one.row == row and one.labelled == share] for share in shares]
-            table.add_row(Text(row.name), *("".join(signs[self._state[one]] for one in some) for some in cells))
+            table.add_column("as given" if share is None else f"{100 * share:g} %")
+        for row, mine in marks.items():
+            table.add_row(Text(row.name), *mine.values())
         return table

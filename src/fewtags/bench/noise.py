@@ -34,8 +34,9 @@ def redrawn_figures(scores: NDArray[Any], truth: NDArray[Any], thresholds: NDArr
         cp, cr = np.nan_to_num(hits / made).mean(1), np.nan_to_num(hits / there).mean(1)
         op, overall = hits.sum(1) / made.sum(1), hits.sum(1) / there.sum(1)
         cf1, of1 = (np.nan_to_num(2 * p * r / (p + r)) for p, r in ((cp, cr), (op, overall)))
-    stacked = np.stack(precision, axis=1)
-    return {"map": np.nanmean(stacked, axis=1), "cf1": cf1, "of1": of1}
+        stacked = np.stack(precision, axis=1)
+        mean = np.nansum(stacked, axis=1) / (~np.isnan(stacked)).sum(axis=1)  # NaN where a draw has no positive at all
+    return {"map": mean, "cf1": cf1, "of1": of1}
 
 
 def _average_precision(scores: NDArray[Any], true: NDArray[np.bool_], weights: Floats) -> Floats:

@@ -3,23 +3,23 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fewtags.bench.grid import Cell, Grid, Row
 from fewtags.bench.table import label, ordered
+from fewtags.bench.task import job_of
 from fewtags.data import Role, split_spec
 from fewtags.progress import Progress, duration
 from fewtags.training.build import build_network, make_fabric
 from fewtags.training.config import resolve
-from fewtags.training.job import Job, settle
+from fewtags.training.job import Job
 from fewtags.training.judge import Record
 from fewtags.training.loop import Loop, Observer
 from fewtags.training.plan import plan_epoch
 from fewtags.training.prepare import prepare
-from fewtags.training.recipe import Recipe
+from fewtags.training.recipe import Recipe, Stage
 from fewtags.training.run import StopRequest
 
 TIMED_STEPS = 3  # the first of them is not counted
@@ -51,8 +51,7 @@ def plan(grid: Grid) -> list[Planned]:
     planned = []
     with Progress("timing steps", len(rows)) as progress:
         for row in rows:
-            job = settle(grid.data, method=row.method, labelled=first[row].labelled, seed=first[row].seed,
-                         settings=dict(row.settings), **grid.options)  # fmt: skip
+            job = job_of(grid, first[row])
             kind = (job.method.patches, job.method.uses_unlabelled, len(job.method.updates), job.method.separates_heads)
             if kind not in speeds:
                 speeds[kind] = time_steps(job)
@@ -72,7 +71,7 @@ def seconds(grid: Grid, cell: Cell, job: Job, speed: Speed) -> float:
     total = 0.0
     for stage in recipe.stages(job.method.uses_unlabelled):
         steps = len(plan_epoch(labelled, train - labelled, stage.labelled_batch, stage.unlabelled_batch, None))
-        images = steps * (min(stage.labelled_batch, labelled) + stage.unlabelled_batch)
+        images = steps * _images_a_step(stage, labelled, train - labelled)
         learning = images * (speed.main_image if stage.unlabelled_batch else speed.warmup_image)
         weights = 2 if recipe.protocol == "paper" else 1  # raw and averaged ones are measured
         scored = weights * count[Role.TEST] + labelled + (train - labelled if stage.unlabelled_batch else 0)
@@ -100,8 +99,16 @@ def time_steps(job: Job) -> Speed:
     began = time.monotonic()
     scored = len(loop.scores(part, "plain"))
     scoring = (time.monotonic() - began) / max(1, scored)
-    main = clock.seconds_a_step("main") / (recipe.labelled_batch + recipe.unlabelled_batch)
-    return Speed(clock.seconds_a_step("warmup") / recipe.warmup_batch, main, scoring)
+    labelled, unlabelled = len(prepared.targets.labelled), prepared.targets.unlabelled
+    an_image = {
+        stage.name: clock.seconds_a_step(stage.name) / _images_a_step(stage, labelled, unlabelled)
+        for stage in loop.stages
+    }
+    return Speed(an_image.get("warmup", 0.0), an_image.get("main", 0.0), scoring)
+
+
+def _images_a_step(stage: Stage, labelled: int, unlabelled: int) -> int:
+    return min(stage.labelled_batch, labelled) + min(stage.unlabelled_batch, unlabelled)
 
 
 def print_plan(planned: Sequence[Planned], jobs: int | None) -> None:
@@ -122,18 +129,22 @@ def print_plan(planned: Sequence[Planned], jobs: int | None) -> None:
 
 
 class _Clock(Observer):
-    """Notes when steps end."""
+    """Notes when stages begin and steps end."""
 
     def __init__(self) -> None:
-        self._ends: dict[str, list[float]] = {}
+        self._times: dict[str, list[float]] = {}
+
+    def stage(self, stage: Stage, steps: int, done: int) -> None:
+        self._times[stage.name] = [time.monotonic()]
 
     def step(self, report: Record) -> None:
-        self._ends.setdefault(report["stage"], []).append(time.monotonic())
+        self._times[report["stage"]].append(time.monotonic())
 
     def seconds_a_step(self, stage: str) -> float:
-        """From the end of the first step to the end of the last; the first one warms caches up."""
-        ends: Any = self._ends.get(stage, [])
-        return (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else 0.0
+        """From the end of the first step, which warms caches up, to the end of the last; one alone counts as it is."""
+        times = self._times.get(stage, [])
+        times = times[1:] if len(times) > 2 else times
+        return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 0.0
 
 
 def _recipe(grid: Grid, cell: Cell, labelled: int, unlabelled: int) -> Recipe:
@@ -142,6 +153,6 @@ def _recipe(grid: Grid, cell: Cell, labelled: int, unlabelled: int) -> Recipe:
     share = labelled / max(1, labelled + unlabelled)
     small = split_spec(grid.data)[0] == "voc"
     tune, protocol = options.get("tune", "heads"), options.get("protocol", "ours")
-    return resolve(cell.row.method, tune, protocol, share, small, given, dict(cell.row.settings), labelled, unlabelled)[
-        1
-    ]
+    settings = dict(cell.row.settings)
+    _, recipe = resolve(cell.row.method, tune, protocol, share, small, given, settings, labelled, unlabelled)
+    return recipe

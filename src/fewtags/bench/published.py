@@ -71,7 +71,7 @@ class Published:
     data: str  # voc, coco, nus
     protocol: str  # how theirs were made and ours were, in words
 
-    def figure(self, label: str, name: str, share: float | None, ablation: bool = False) -> float | None:
+    def figure(self, label: str, name: str, share: float | None) -> float | None:
         """mAP, CF1 or OF1 of a row at a share, None where nothing was published."""
         if label == "DiCaP":
             return _DICAP[self.data].get(share or 0.0) if name == "map" else None

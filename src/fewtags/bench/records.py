@@ -1,15 +1,16 @@
-"""What tables and figures need of a finished cell, as one line of records.jsonl: small enough to keep and to share."""
+"""What tables and figures need of a finished cell: record.json beside its model, a line of records.jsonl to share."""
 
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from fewtags.bench.grid import Cell, Row
+from fewtags.bench.grid import Cell, Row, row_of
 from fewtags.bench.noise import redrawn_figures
 from fewtags.errors import UserError
 from fewtags.files import write_text
@@ -17,6 +18,7 @@ from fewtags.thresholds import metric_adaptive
 from fewtags.training.run import RunFolder
 
 FILE = "records.jsonl"
+FILE_OF_A_CELL = "record.json"
 
 
 @dataclass(frozen=True)
@@ -40,14 +42,20 @@ class Record:
     protocol: str
     features: str
     images: dict[str, int]
+    seconds: float | None = None  # by the clock
     made: dict[str, Any] = field(default_factory=dict)  # command, commit, versions, cores
 
-    @property
+    @cached_property
     def row(self) -> Row:
         """The line of a table that it belongs to."""
-        return Row(self.method, tuple(self.settings.items()))
+        return row_of(self.method, self.settings)
 
     @property
+    def cost(self) -> float:
+        """Seconds: of CPU on stored features, however busy the machine was; by the clock where every weight learns."""
+        return self.cpu_seconds if self.tune == "heads" or self.seconds is None else self.seconds
+
+    @cached_property
     def cell(self) -> Cell:
         """Its place in the grid."""
         return Cell(self.row, self.labelled, self.seed)
@@ -56,8 +64,18 @@ class Record:
 _RECORD = TypeAdapter(Record)
 
 
+def finished(run: Path) -> bool:
+    """Whether a cell is done: its record is the last thing that is written into its run folder."""
+    return (run / FILE_OF_A_CELL).exists()
+
+
+def keep_record(cell: Cell, run: Path) -> None:
+    """Read a run folder once, where it was trained, and keep what tables and figures need of it."""
+    write_text(run / FILE_OF_A_CELL, _line(record_of(cell, run)))
+
+
 def record_of(cell: Cell, run: Path) -> Record:
-    """Read a finished run folder."""
+    """Read a trained run folder."""
     folder = RunFolder(run)
     config, result = folder.config(), json.loads((run / "result.json").read_text(encoding="utf-8"))
     main = [one for one in folder.records() if one["stage"] == "main"]
@@ -88,6 +106,7 @@ def record_of(cell: Cell, run: Path) -> Record:
         protocol=config.recipe.protocol,
         features=result.get("features", {}).get("blocks", "crops") if config.recipe.tune == "heads" else "pixels",
         images=result["images"],
+        seconds=result["seconds"],
         made=json.loads(made.read_text(encoding="utf-8")) if made.is_file() else {},
     )  # fmt: skip
 
@@ -97,28 +116,46 @@ def read_records(folder: Path) -> list[Record]:
     file = folder / FILE
     if not file.is_file():
         return []
-    found = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            found.append(_RECORD.validate_json(line))
-        except ValidationError as error:
-            reason = error.errors()[0]["msg"]
-            raise UserError(f"{file}, line {number}: not a record of a run ({reason}); remove the file: "
-                            "`fewtags bench table` makes it again from the run folders") from error  # fmt: skip
-    return found
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    return [_parsed(line, f"{file}, line {number}") for number, line in enumerate(lines, start=1)]
 
 
 def refresh_records(folder: Path, cells: Iterable[Cell]) -> list[Record]:
-    """The records of a grid's finished cells, new ones read from their run folders and kept."""
+    """The records of a grid's finished cells in the order of the grid; new ones are added to records.jsonl."""
     cells = list(cells)
     known = {one.cell: one for one in read_records(folder)}
-    fresh = [cell for cell in cells if cell not in known and RunFolder(folder / cell.folder).finished]
+    fresh = [cell for cell in cells if cell not in known and finished(folder / cell.folder)]
     for cell in fresh:
-        known[cell] = record_of(cell, folder / cell.folder)
+        file = folder / cell.folder / FILE_OF_A_CELL
+        known[cell] = _parsed(file.read_text(encoding="utf-8", errors="replace"), str(file))
     found = [known[cell] for cell in cells if cell in known]
     if fresh:
-        write_text(folder / FILE, "".join(_RECORD.dump_json(one).decode() + "\n" for one in found))
+        _write(folder, found)
     return found
+
+
+def forget_records(folder: Path, cells: Iterable[Cell]) -> None:
+    """Drop what records.jsonl says of cells that will run (again)."""
+    records, gone = read_records(folder), set(cells)
+    if any(one.cell in gone for one in records):
+        _write(folder, [one for one in records if one.cell not in gone])
+
+
+def _parsed(line: str, where: str) -> Record:
+    try:
+        return _RECORD.validate_json(line)
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        raise UserError(f"{where}: not a record of a run of this version ({reason}); "
+                        "remove the file and give the `fewtags bench run` once more") from error  # fmt: skip
+
+
+def _write(folder: Path, records: Iterable[Record]) -> None:
+    write_text(folder / FILE, "".join(map(_line, records)))
+
+
+def _line(record: Record) -> str:
+    return _RECORD.dump_json(record).decode() + "\n"
 
 
 def _percents(content: dict[str, Any], names: Iterable[str]) -> dict[str, float]:

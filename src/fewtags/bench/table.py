@@ -1,12 +1,13 @@
 """The tables of a grid: methods × labelled shares, mean ± standard deviation over seeds, with what may be noise."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
-from fewtags.bench.grid import ABLATION, PAPER, VARIANTS, Cell, Row
+from fewtags.bench.grid import ABLATION, PAPER, Cell, Row
 from fewtags.bench.noise import is_noise
 from fewtags.bench.published import Published
 from fewtags.bench.records import Record
@@ -20,26 +21,28 @@ NAMES = {
     "top_k": "Top-k", "dicap": "DiCaP", "neighbours": "neighbours", "mat": "MAT", "mat+cdd": "MAT + CDD",
     "d2l-quantiles": "D2L, CAP's thresholds", "asl-views": "ASL, five views", "cap-views": "CAP, five views at test",
 }  # fmt: skip
-ORDER = [*(name for name in PAPER), "mat", "mat+cdd", "d2l-quantiles", "asl-views", "cap-views", "dicap", "neighbours"]
+PARTS = {"cap": "none of the three (CAP)", "mat": "MAT", "mat+cdd": "MAT + CDD", "d2l": "MAT + CDD + GUD (D2L + MAT)"}
+ORDER = [*PAPER, "mat", "mat+cdd", "d2l-quantiles", "asl-views", "cap-views", "dicap", "neighbours"]
 
 
 @dataclass(frozen=True)
 class Entry:
     """One number of a table, or its absence."""
 
-    mean: float | None = None  # None: missing
+    mean: float | None = None  # None: there is none
     spread: float | None = None  # standard deviation over seeds; None with one seed
-    seeds: int = 0
+    seeds: int = 0  # that are done
+    wanted: int = 0  # seeds that the grid asks for
     best: bool = False
     noise: bool = False  # not told apart from the best by the paired test
-    note: str = ""
 
     def text(self, digits: int = 1) -> str:
-        """`87.7 ± 0.5`, with ~ where it may be as good as the best; – where it is missing."""
+        """`87.7 ± 0.5`, with ~ where it may be as good as the best, `(2 of 3)` where seeds are missing, – for none."""
         if self.mean is None:
-            return self.note or "–"
+            return "–" if self.wanted else ""
         spread = "" if self.spread is None else f" ± {self.spread:.{digits}f}"
-        return f"{self.mean:.{digits}f}{spread}{' ~' if self.noise and not self.best else ''}{self.note}"
+        part = f" ({self.seeds} of {self.wanted})" if self.seeds < self.wanted else ""
+        return f"{self.mean:.{digits}f}{spread}{' ~' if self.noise else ''}{part}"
 
 
 @dataclass(frozen=True)
@@ -53,13 +56,21 @@ class Table:
     digits: int = 1
 
 
-Measure = Callable[[Record], float | None]
-MEASURES: dict[str, tuple[str, Measure, bool, int]] = {  # title, what, more is better, digits
-    "map": ("mAP, %", lambda one: one.figures.get("map"), True, 1),
-    "pseudo_cf1": ("CF1 of the last pseudo-labels, %", lambda one: (one.pseudo or [{}])[-1].get("cf1"), True, 1),
-    "seconds": ("seconds of CPU a run, features at hand", lambda one: one.cpu_seconds, False, 0),
-    "memory": ("peak memory, MB", lambda one: one.peak_memory_mb, False, 0),
-}  # fmt: skip
+class Measure(NamedTuple):
+    """A figure of a run."""
+
+    title: str
+    of: Callable[[Record], float | None]
+    draws: str = ""  # its name in Record.draws, where the paired test can be made
+    more: bool = True  # is better
+    digits: int = 1
+
+
+MAP = Measure("mAP, %", lambda one: one.figures.get("map"), "map")
+PSEUDO = Measure("CF1 of the last pseudo-labels, %", lambda one: (one.pseudo or [{}])[-1].get("cf1"))
+SECONDS = Measure("seconds a run (of CPU, where features are at hand)", lambda one: one.cost, more=False, digits=0)
+MEMORY = Measure("peak memory, MB", lambda one: one.peak_memory_mb, more=False, digits=0)
+NOISE = "~: not told apart from the best by a paired bootstrap over seeds and test images (95 %)"
 
 
 def tables(
@@ -67,15 +78,28 @@ def tables(
 ) -> list[Table]:
     """Everything that a grid shows: quality by share, the rules of decision, the ablation, the cost."""
     cells = list(cells)
-    made = [_by_share(records, cells, "map", paper)]
-    made += [_by_share(records, cells, figure, paper, rule) for figure in ("cf1", "of1")]
-    made.append(_by_share(records, cells, "pseudo_cf1"))
+    quality = {"map": MAP, "cf1": f1_measure("cf1", rule), "of1": f1_measure("of1", rule)}
+    made = [_by_share(records, cells, one, published=_published(paper, name)) for name, one in quality.items()]
+    made.append(_by_share(records, cells, PSEUDO))
     made += _rules(records, cells)
     ablation = [cell for cell in cells if cell.row.name in ABLATION]
     if {"mat", "d2l"} <= {cell.row.name for cell in ablation}:
-        made.append(_by_share(records, ablation, "map", paper, ablation=True))
-    made += [_by_share(records, cells, name) for name in ("seconds", "memory")]
-    return [table for table in made if any(entry.mean is not None for _, line in table.lines for entry in line)]
+        measure = MAP._replace(title=f"Ablation of D2L + MAT: {MAP.title}")
+        made.append(_by_share(records, ablation, measure, names=PARTS, published=_published(paper, "map")))
+    made += [_by_share(records, cells, measure) for measure in (SECONDS, MEMORY)]
+    made = [table for table in made if any(entry.mean is not None for _, line in table.lines for entry in line)]
+    if paper is not None:
+        made = [replace(one, notes=[*one.notes, paper.protocol]) if _has_paper(one) else one for one in made]
+    return made
+
+
+def f1_measure(figure: str, rule: str) -> Measure:
+    """CF1 or OF1 under a rule of decision; draws of the test images are kept for `mat` alone."""
+    return Measure(
+        f"{figure.upper()}, %; decided by {RULES[rule]}",
+        lambda one: one.rules.get(rule, {}).get(figure),
+        figure if rule == "mat" else "",
+    )
 
 
 def missing_cells(records: Sequence[Record], cells: Iterable[Cell]) -> list[Cell]:
@@ -84,134 +108,149 @@ def missing_cells(records: Sequence[Record], cells: Iterable[Cell]) -> list[Cell
     return [cell for cell in cells if cell not in there]
 
 
+Figure = Callable[[str, float | None], float | None]  # what was published of a row at a share
+
+
 def _by_share(
     records: Sequence[Record],
     cells: Sequence[Cell],
-    name: str,
-    paper: Published | None = None,
-    rule: str | None = None,
-    ablation: bool = False,
+    measure: Measure,
+    names: Mapping[str, str] | None = None,
+    published: Figure | None = None,
 ) -> Table:
-    """One figure: a line a row, a column a share."""
-    title, measure, more, digits = _measure(name, rule)
-    shares = sorted({cell.labelled for cell in cells}, key=lambda share: (share is None, share))
-    rows = ordered(dict.fromkeys(cell.row for cell in cells))
-    columns: list[list[Entry]] = []
-    for share in shares:
-        mine = {row: _of(records, row, share) for row in rows}
-        columns.append(_compared([mine[row] for row in rows], measure, more, name))
-    lines = [(label(row), [column[place] for column in columns]) for place, row in enumerate(rows)]
-    if not ablation:
-        lines += _families(rows, lines, more)
-    notes = []
-    if any(entry.noise and not entry.best for _, line in lines for entry in line):
-        notes.append("bold: best; ~: not told apart from it by a paired bootstrap over seeds and test images (95 %)")
-    elif more:
-        notes.append("bold: best")
-    heads = ["all labels" if share is None else f"{100 * share:g} %" for share in shares]
-    if paper is not None:
-        heads, lines = _beside(paper, name, shares, heads, lines, ablation)
-        notes.append(paper.protocol)
-    seeds = {len({one.seed for one in records if one.row == row}) for row in rows}
-    notes.append(f"mean ± standard deviation over {'–'.join(map(str, sorted({min(seeds), max(seeds)})))} seeds")
-    return Table(("Ablation: " if ablation else "") + title, heads, lines, notes, digits)
+    """One figure: a line a row (with names, only these, in their order), a column a share."""
+    rows = [row for row in ordered(dict.fromkeys(cell.row for cell in cells)) if _has(row, records, measure)]
+    if names is not None:
+        rows.sort(key=lambda row: list(names).index(row.name))
+    columns, heads = [], []
+    theirs: dict[int, float | None] = {}  # columns of published figures, and of which share
+    for share in _shares(cells):
+        columns.append(_column(records, cells, rows, share, measure))
+        heads.append("labels as given" if share is None else f"{100 * share:g} %")
+        figures = [] if published is None else [published(row.name, share) for row in rows]
+        if any(figure is not None for figure in figures):
+            theirs[len(columns)] = share
+            columns.append([Entry(figure) for figure in figures])
+            heads.append(f"{heads[-1]}, paper")
+    called = [label(row) if names is None else names[row.name] for row in rows]
+    lines = [(name, [column[place] for column in columns]) for place, name in enumerate(called)]
+    if measure.more and names is None:
+        lines = _with_families(rows, lines, published, theirs)
+    return Table(measure.title, heads, lines, _notes(lines, measure), measure.digits)
 
 
-def _measure(name: str, rule: str | None) -> tuple[str, Measure, bool, int]:
-    if rule is None:
-        return MEASURES[name]
-    title = f"{name.upper()}, %; decided by {RULES[rule]}"
-
-    def measure(one: Record) -> float | None:
-        return one.rules.get(rule, {}).get(name)
-
-    return title, measure, True, 1
+def _has(row: Row, records: Sequence[Record], measure: Measure) -> bool:
+    """Whether a row can have such a figure: one that only learns from labels has no pseudo-labels to judge."""
+    mine = [one for one in records if one.row == row]
+    return not mine or any(measure.of(one) is not None for one in mine)
 
 
-def _of(records: Sequence[Record], row: Row, share: float | None) -> dict[int, Record]:
-    return {one.seed: one for one in records if one.row == row and one.labelled == share}
+def _shares(cells: Iterable[Cell]) -> list[float | None]:
+    return sorted({cell.labelled for cell in cells}, key=lambda share: (share is None, share))
 
 
-def _compared(groups: Sequence[dict[int, Record]], measure: Measure, more: bool, name: str) -> list[Entry]:
+def _column(
+    records: Sequence[Record], cells: Sequence[Cell], rows: Sequence[Row], share: float | None, measure: Measure
+) -> list[Entry]:
     """The entries of one column, the best marked, and what cannot be told apart from it."""
-    values = [{seed: measure(one) for seed, one in group.items()} for group in groups]
-    known = [[value for value in each.values() if value is not None] for each in values]
-    means = [float(np.mean(each)) if each else None for each in known]
-    there = [mean for mean in means if mean is not None]
-    best = (max(there) if more else min(there)) if there else None
+    able = {row for row in rows if _has(row, records, measure)}
+    wanted = Counter(cell.row for cell in cells if cell.labelled == share and cell.row in able)
+    groups = [{one.seed: one for one in records if one.row == row and one.labelled == share} for row in rows]
+    known = [[value for one in group.values() if (value := measure.of(one)) is not None] for group in groups]
+    means = [float(np.mean(values)) if values else None for values in known]
+    best = max((mean for mean in means if mean is not None), default=None) if measure.more else None
     top = next((group for group, mean in zip(groups, means, strict=True) if mean is not None and mean == best), {})
     entries = []
-    for group, each, mean in zip(groups, known, means, strict=True):
-        spread = float(np.std(each, ddof=1)) if len(each) > 1 else None
-        draws = [{seed: one.draws[name] for seed, one in some.items() if name in one.draws} for some in (group, top)]
-        noise = more and mean is not None and mean != best and all(draws) and is_noise(*map(_arrays, draws))
-        entries.append(Entry(mean, spread, len(each), mean is not None and mean == best and more, noise))
+    for row, group, values, mean in zip(rows, groups, known, means, strict=True):
+        is_best = mean is not None and mean == best
+        entries.append(
+            Entry(
+                mean=mean,
+                spread=float(np.std(values, ddof=1)) if len(values) > 1 else None,
+                seeds=len(values),
+                wanted=wanted[row],
+                best=is_best,
+                noise=mean is not None and not is_best and _may_be_noise(group, top, measure.draws),
+            )
+        )
     return entries
 
 
-def _arrays(draws: dict[int, list[float]]) -> dict[int, Any]:
-    return {seed: np.asarray(values) for seed, values in draws.items()}
+def _may_be_noise(group: Mapping[int, Record], top: Mapping[int, Record], name: str) -> bool:
+    """Whether a row may be as good as the best; False where no draws were kept to tell."""
+    ours, theirs = (
+        {seed: np.asarray(one.draws[name]) for seed, one in some.items() if name in one.draws} for some in (group, top)
+    )
+    return bool(ours) and bool(theirs) and is_noise(ours, theirs)
 
 
-def _families(rows: Sequence[Row], lines: list[tuple[str, list[Entry]]], more: bool) -> list[tuple[str, list[Entry]]]:
-    """The best of each family in every column, as the paper shows them."""
-    found = []
+def _with_families(
+    rows: Sequence[Row],
+    lines: list[tuple[str, list[Entry]]],
+    published: Figure | None,
+    theirs: Mapping[int, float | None],
+) -> list[tuple[str, list[Entry]]]:
+    """After the last of each family the best of it in every column, as the paper shows them."""
+    after: dict[int, tuple[str, list[Entry]]] = {}
     for family, members in FAMILIES.items():
-        mine = [line for row, (_, line) in zip(rows, lines, strict=True) if row.name in members]
-        if len(mine) > 1:
-            best = [
-                max(column, key=lambda entry: (entry.mean is not None, (entry.mean or 0.0) * (1 if more else -1)))
-                for column in zip(*mine, strict=True)
-            ]
-            found.append((f"{family} (best of the above)", best))
-    return found
+        places = [place for place, row in enumerate(rows) if row.name in members]
+        if len(places) < 2:
+            continue
+        best = [max(column, key=_height) for column in zip(*(lines[place][1] for place in places), strict=True)]
+        best = [replace(entry, best=False, noise=False) for entry in best]  # its own line says so
+        if published is not None:
+            for column, share in theirs.items():
+                best[column] = Entry(published(family, share))
+        after[places[-1]] = (f"{family} (best of these {len(places)})", best)
+    return [line for place, one in enumerate(lines) for line in ([one, after[place]] if place in after else [one])]
+
+
+def _height(entry: Entry) -> float:
+    return -np.inf if entry.mean is None else entry.mean
+
+
+def _notes(lines: Sequence[tuple[str, list[Entry]]], measure: Measure) -> list[str]:
+    entries = [entry for _, line in lines for entry in line]
+    notes = ["bold: best"] if measure.more else []
+    notes += [NOISE] if any(entry.noise for entry in entries) else []
+    counts = sorted({entry.seeds for entry in entries if entry.seeds})
+    if counts and counts[-1] > 1:
+        several = f"{counts[0]} to {counts[-1]}" if counts[0] < counts[-1] else f"{counts[0]}"
+        notes.append(f"mean ± standard deviation over {several} seeds")
+    elif counts:
+        notes.append("one seed")
+    if any(entry.seeds < entry.wanted for entry in entries):
+        notes.append("–, (2 of 3): cells that are missing")
+    return notes
 
 
 def _rules(records: Sequence[Record], cells: Sequence[Cell]) -> list[Table]:
-    """CF1 / OF1 of every row under every rule, one table a share."""
+    """CF1 and OF1 of every row under every rule, one table a share."""
     made = []
-    for share in sorted({cell.labelled for cell in cells}, key=lambda share: (share is None, share)):
+    for share in _shares(cells):
         rows = ordered(dict.fromkeys(cell.row for cell in cells if cell.labelled == share))
-        groups = [_of(records, row, share) for row in rows]
-        columns, heads = [], []
-        for rule in RULES:
-            for figure in ("cf1", "of1"):
-                measure = _measure(figure, rule)[1]
-                columns.append(_compared(groups, measure, True, ""))
-                heads.append(f"{figure.upper()} {rule}")
+        measures = {f"{figure.upper()} {rule}": f1_measure(figure, rule) for figure in ("cf1", "of1") for rule in RULES}
+        columns = [_column(records, cells, rows, share, measure) for measure in measures.values()]
         lines = [(label(row), [column[place] for column in columns]) for place, row in enumerate(rows)]
-        where = "all labels" if share is None else f"{100 * share:g} % labelled"
-        notes = [f"{name}: {words}" for name, words in RULES.items()]
-        made.append(Table(f"CF1 and OF1 under the same rules for all, {where}, %", heads, lines, notes))
+        where = "labels as given" if share is None else f"{100 * share:g} % labelled"
+        notes = [*_notes(lines, MAP), *(f"{name}: {words}" for name, words in RULES.items())]
+        made.append(Table(f"CF1 and OF1 under the same rules for all, {where}, %", list(measures), lines, notes))
     return made
 
 
-def _beside(
-    paper: Published,
-    name: str,
-    shares: Sequence[float | None],
-    heads: list[str],
-    lines: list[tuple[str, list[Entry]]],
-    ablation: bool,
-) -> tuple[list[str], list[tuple[str, list[Entry]]]]:
-    """A column with the published figure behind every share."""
-    wide = [word for head in heads for word in (head, f"{head}, paper")]
-    beside = []
-    for label_, line in lines:
-        row: list[Entry] = []
-        for share, entry in zip(shares, line, strict=True):
-            value = paper.figure(label_.split(" (")[0], name, share, ablation)
-            row += [entry, Entry(value, note="" if value is not None else " ")]
-        beside.append((label_, row))
-    return wide, beside
+def _published(paper: Published | None, figure: str) -> Figure | None:
+    if paper is None:
+        return None
+    return lambda name, share: paper.figure(NAMES.get(name, name), figure, share)
+
+
+def _has_paper(table: Table) -> bool:
+    return any(head.endswith(", paper") for head in table.columns)
 
 
 def label(row: Row) -> str:
     """What a table calls a row."""
-    if row.name in NAMES:
-        return NAMES[row.name]
-    known = VARIANTS.get(row.name)
-    return row.name if known is None else NAMES.get(known[0], row.name)
+    return NAMES.get(row.name, row.name)
 
 
 def ordered(rows: Iterable[Row]) -> list[Row]:

@@ -52,8 +52,10 @@ Methods = Annotated[
 ]
 Shares = Annotated[list[float] | None, typer.Option(metavar="SHARE …", help="Shares of labels that are kept.")]
 Seeds = Annotated[list[int] | None, typer.Option(metavar="N …", help="Seeds.")]
-Jobs = Annotated[int | None, typer.Option(min=1, metavar="N", help="Cells at a time; by default one a core.")]
-EngineOption = Annotated[Engine, typer.Option(help="local, or ray: the same cells as Ray tasks.")]
+Jobs = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Cells at a time; else one a core, or one on a GPU.")
+]
+EngineOption = Annotated[Engine, typer.Option(help="local, or ray: the same cells as Ray tasks, also on several GPUs.")]
 Address = Annotated[str | None, typer.Option(help="Of a running Ray cluster; else one is started here.")]
 Retry = Annotated[bool, typer.Option("--retry", help="Run cells that failed once more, from the start.")]
 
@@ -105,7 +107,9 @@ def run(
 @bench.command("table")
 def table(
     folder: Folder,
-    kind: Annotated[Format, typer.Option("--format", help="How it is written.")] = Format.terminal,
+    kind: Annotated[
+        Format | None, typer.Option("--format", help="How it is written; else as the name of --out ends.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="A file instead of the screen.")] = None,
     rule: Annotated[Rule, typer.Option(help="Decides for CF1 and OF1 over the shares.")] = Rule.mat,
     paper: Annotated[bool, typer.Option("--paper", help="Put the published figures beside.")] = False,
@@ -114,7 +118,7 @@ def table(
     """The tables of a grid: quality, rules of decision, ablation, cost."""
     from fewtags.cli.grids import run_table
 
-    run_table(folder, kind.value, out, rule.value, paper, strict)
+    run_table(folder, kind.value if kind else None, out, rule.value, paper, strict)
 
 
 @bench.command("figures")

@@ -34,9 +34,9 @@ def run_bench(
     _run(out, grid, jobs, engine, address, retry)
 
 
-def run_table(folder: Path, kind: str, out: Path | None, rule: str, paper: bool, strict: bool) -> None:
+def run_table(folder: Path, kind: str | None, out: Path | None, rule: str, paper: bool, strict: bool) -> None:
     """Print or write the tables of a grid; missing cells are named."""
-    from fewtags.bench.formats import as_csv, as_latex, as_markdown, for_terminal
+    from fewtags.bench.formats import as_csv, as_latex, as_markdown, as_text, for_terminal
     from fewtags.bench.published import published
     from fewtags.bench.table import missing_cells, tables
     from fewtags.files import write_text
@@ -51,20 +51,21 @@ def run_table(folder: Path, kind: str, out: Path | None, rule: str, paper: bool,
         if beside is None:
             raise UserError(f"--paper: nothing was published on {grid.data}; there is voc, coco and nus")
     found = tables(records, grid.cells, rule, beside)
-    if kind == "terminal" and out is None:
+    if kind is None:
+        kind = "terminal" if out is None else _by_suffix(out)
+    write = {"terminal": as_text, "markdown": as_markdown, "csv": as_csv, "latex": as_latex}[kind]
+    if out is not None:
+        write_text(out, write(found))
+        print(out)
+    elif kind == "terminal" and sys.stdout.isatty():
         from rich.console import Console
 
-        console = Console(width=None if sys.stdout.isatty() else 200)
+        console = Console()
         for one in found:
-            console.print(for_terminal(one))
+            console.print(for_terminal(one, console.width))
             console.print()
     else:
-        write = {"csv": as_csv, "latex": as_latex}.get(kind, as_markdown)
-        if out is None:
-            print(write(found), end="")
-        else:
-            write_text(out, write(found))
-            print(out)
+        print(write(found), end="")
     if missing:
         say(f"missing: {len(missing)} of {len(grid.cells)} cells, such as {missing[0].words}")
         if strict:
@@ -97,16 +98,12 @@ def run_paper(
     dry_run: bool,
 ) -> None:
     """Print the plan of the paper's grid, then run it."""
-    import torch
-
     from fewtags.bench.grid import make_grid, rows_of
     from fewtags.bench.plan import plan, print_plan
     from fewtags.bench.published import SHARES
 
     rows = rows_of(methods or ["paper", "mat", "mat+cdd"], {})
     grid = make_grid(f"{name}:{path}", rows, labelled or SHARES, seeds or range(1, 6), options)
-    if jobs is None and torch.cuda.is_available():
-        jobs = 1  # one run fills a GPU
     print_plan(plan(grid), jobs)
     if not dry_run:
         _run(out or Path(f"paper-{name}"), grid, jobs, engine, address, retry)
@@ -133,6 +130,13 @@ def _records(folder: Path) -> tuple[Any, list[Any]]:
 
     grid = load_grid(folder)
     return grid, refresh_records(folder, grid.cells)
+
+
+def _by_suffix(out: Path) -> str:
+    kinds = {".md": "markdown", ".csv": "csv", ".tex": "latex", ".txt": "terminal"}
+    if out.suffix.lower() not in kinds:
+        raise UserError(f"--out {out}: its name says no format; end it in {', '.join(kinds)}, or give --format")
+    return kinds[out.suffix.lower()]
 
 
 def _protocol(records: Sequence[Any]) -> str:

@@ -1,0 +1,94 @@
+"""What may be chance: figures under other draws of the test images, against a plain loop; and the paired test."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import average_precision_score
+
+from fewtags.bench.noise import DRAWS, difference, draws_of, is_noise, redrawn_figures
+from fewtags.evaluation import f1_scores
+from fewtags.thresholds import decide
+
+
+def drawn_scores(images=40, tags=4, seed=0):
+    rng = np.random.default_rng(seed)
+    truth = (rng.random((images, tags)) < 0.3).astype(np.int8)
+    scores = np.round(0.5 * truth + rng.random((images, tags)), 1)  # one digit: many ties
+    return scores.astype(np.float32), truth, np.full(tags, 0.8)
+
+
+def by_hand(scores, truth, thresholds):
+    """Every draw written out: the rows repeated, scikit-learn's average precision, our own F1."""
+    found = {"map": [], "cf1": [], "of1": []}
+    for counts in draws_of(len(scores)):
+        rows = np.repeat(np.arange(len(scores)), counts)
+        each = []
+        for tag in range(truth.shape[1]):
+            known = truth[rows, tag] >= 0
+            if (truth[rows, tag] == 1).any():
+                each.append(average_precision_score(truth[rows, tag][known], scores[rows, tag][known]))
+        f1 = f1_scores(decide(scores[rows], thresholds), truth[rows])
+        for name, value in (("map", np.mean(each) if each else np.nan), ("cf1", f1["cf1"]), ("of1", f1["of1"])):
+            found[name].append(value)
+    return {name: np.array(values) for name, values in found.items()}
+
+
+@pytest.mark.parametrize("unknown", [0.0, 0.2])
+def test_every_draw_gives_what_a_loop_over_repeated_images_gives(unknown):
+    scores, truth, thresholds = drawn_scores()
+    truth[np.random.default_rng(1).random(truth.shape) < unknown] = -1
+    ours, theirs = redrawn_figures(scores, truth, thresholds), by_hand(scores, truth, thresholds)
+    for name in ("map", "cf1", "of1"):
+        np.testing.assert_allclose(ours[name], theirs[name], atol=1e-9, err_msg=name)
+
+
+def test_a_tag_that_a_draw_misses_does_not_count_in_its_mean():
+    scores, truth, thresholds = drawn_scores(images=12)
+    truth[:, 0] = 0
+    truth[3, 0] = 1
+    missed = (draws_of(12)[:, 3] == 0).sum()
+    assert 0 < missed < DRAWS
+    np.testing.assert_allclose(
+        redrawn_figures(scores, truth, thresholds)["map"], by_hand(scores, truth, thresholds)["map"]
+    )
+
+
+def test_draws_depend_on_the_number_of_images_alone():
+    assert draws_of(30).shape == (DRAWS, 30)
+    assert (draws_of(30) == draws_of(30)).all()
+    assert (draws_of(30).sum(1) == 30).all()
+
+
+def figures_of(noise, seed=0):
+    """mAP under all draws of a model whose scores are the truth and so much noise."""
+    rng = np.random.default_rng(seed)
+    truth = (np.random.default_rng(5).random((120, 5)) < 0.3).astype(np.int8)
+    scores = truth + noise * rng.normal(size=truth.shape)
+    return redrawn_figures(scores, truth, np.full(5, 0.5))["map"]
+
+
+def test_identical_runs_are_noise_and_clearly_different_ones_are_not():
+    good, same, bad = ({seed: figures_of(noise, seed) for seed in (1, 2, 3)} for noise in (0.5, 0.5, 3.0))
+    assert difference(good, same) == (0.0, 0.0)
+    assert is_noise(good, same)
+    assert not is_noise(good, bad)
+    assert not is_noise(bad, good)
+    low, high = difference(good, bad)
+    assert 0 < low < high
+
+
+def test_one_seed_is_judged_by_the_images_alone():
+    assert not is_noise({1: figures_of(0.5)}, {1: figures_of(3.0)})
+    assert is_noise({1: figures_of(0.5, seed=1)}, {1: figures_of(0.5, seed=2)})
+
+
+def test_what_seeds_disagree_about_is_noise():
+    flat = np.zeros(100)
+    assert is_noise({1: flat + 5, 2: flat - 5, 3: flat + 1}, dict.fromkeys((1, 2, 3), flat))
+
+
+def test_only_seeds_that_both_have_are_compared_and_without_any_nothing_is_shown():
+    flat = np.zeros(100)
+    ours, theirs = {1: flat + 1, 2: flat - 9}, {1: flat, 3: flat}
+    assert difference(ours, theirs) == (1.0, 1.0)
+    assert difference({2: flat}, {3: flat}) is None
+    assert is_noise({2: flat + 50}, {3: flat})
