@@ -4,9 +4,15 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score
 
-from fewtags.bench.noise import DRAWS, difference, draws_of, is_noise, redrawn_figures
+from fewtags.bench.noise import difference, is_noise
 from fewtags.evaluation import f1_scores
+from fewtags.evaluation.draws import DRAWS, draws_of
+from fewtags.evaluation.draws import redrawn_figures as redrawn
 from fewtags.thresholds import decide
+
+
+def redrawn_figures(scores, truth, thresholds):
+    return redrawn(scores, truth, decide(scores, thresholds))
 
 
 def drawn_scores(images=40, tags=4, seed=0):

@@ -11,10 +11,10 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from fewtags.bench.grid import Cell, Row, row_of
-from fewtags.bench.noise import redrawn_figures
 from fewtags.errors import UserError
+from fewtags.evaluation.draws import redrawn_figures
 from fewtags.files import write_text
-from fewtags.thresholds import metric_adaptive
+from fewtags.thresholds import decide, metric_adaptive
 from fewtags.training.run import RunFolder
 
 FILE = "records.jsonl"
@@ -33,7 +33,7 @@ class Record:
     rules: dict[str, dict[str, float]]  # cf1 and of1 under each rule of decision
     pseudo: list[dict[str, float]]  # of every epoch of the main stage: cf1, cp, cr, positives
     epochs: list[dict[str, float]]  # epochs in which the test split was measured: epoch, map
-    draws: dict[str, list[float]]  # figures under other draws of the test images; see fewtags.bench.noise
+    draws: dict[str, list[float]]  # figures under other draws of the test images; see fewtags.evaluation.draws
     cpu_seconds: float
     peak_memory_mb: int | None
     backbone: str
@@ -83,7 +83,7 @@ def record_of(cell: Cell, run: Path) -> Record:
     draws: dict[str, list[float]] = {}
     if "test_targets" in scores:
         thresholds = metric_adaptive(scores["labelled"], scores["labelled_targets"], "f1")
-        found = redrawn_figures(scores["test"], scores["test_targets"], thresholds)
+        found = redrawn_figures(scores["test"], scores["test_targets"], decide(scores["test"], thresholds))
         draws = {name: _percent_list(values) for name, values in found.items()}
     made = run / "made.json"
     return Record(
