@@ -18,14 +18,14 @@ class Components(NamedTuple):
     mean: Tensor  # [D]
     axes: Tensor  # [D, d] float16: what is written into the model is what was learned on
 
-    def project(self, features: NDArray[np.float16]) -> NDArray[np.float16]:
-        """Features [n, parts, D] -> [n, parts, d]."""
+    def project(self, features: NDArray[np.float16]) -> NDArray[np.float32]:
+        """Features [n, parts, D] -> [n, parts, d], not rounded: engines that differ in the last bit agree then."""
         axes = self.axes.float()
         shift = self.mean @ axes
-        found = np.empty((*features.shape[:-1], axes.shape[1]), np.float16)
+        found = np.empty((*features.shape[:-1], axes.shape[1]), np.float32)
         for start in range(0, len(features), BLOCK):
             rows = torch.from_numpy(np.ascontiguousarray(features[start : start + BLOCK])).float()
-            found[start : start + BLOCK] = (rows @ axes - shift).half().numpy()
+            found[start : start + BLOCK] = (rows @ axes - shift).numpy()
         return found
 
 

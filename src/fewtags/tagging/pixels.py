@@ -35,10 +35,10 @@ class PixelModel(nn.Module):
     def logits(self, first: Tensor, second: Tensor | None = None) -> Logits:
         """`whole_make` [N, K] and, with patches, `patch_make` [N, n, K]."""
         features: Tensor = self.reader(first) if second is None else self.reader(first, second)
-        if self.shrink is not None:
-            features = self.shrink(features)
         if self.stored:
             features = as_stored(features)
+        if self.shrink is not None:
+            features = self.shrink(features)
         logits: Logits = self.top(features[:, 0], features[:, 1:] if features.shape[1] > 1 else None)
         return logits
 
@@ -104,7 +104,7 @@ class Shrink(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """See the class."""
-        return as_stored(features) @ self.axes.float() - self.moved
+        return features @ self.axes.float() - self.moved
 
 
 class CutPatches(nn.Module):

@@ -69,11 +69,11 @@ class Tagger(AnyTagger):
         good = [features for _, features in found if not isinstance(features, BadImage)]
         if good:
             stacked: NDArray[np.floating[Any]] = np.stack(good)
-            if self._components is not None:
-                stacked = self._components.project(stacked.astype(np.float16))
-            inputs = torch.from_numpy(stacked).to(self._device).float()
             if self.info.frozen:
-                inputs = inputs.half().float()  # as the features were stored that it learned from
+                stacked = stacked.astype(np.float16)  # as the features were stored that it learned from
+            if self._components is not None:
+                stacked = self._components.project(stacked)
+            inputs = torch.from_numpy(stacked).to(self._device).float()
             patches = inputs[:, 1:] if inputs.shape[1] > 1 else None
             logits = self._top(inputs[:, 0], patches)
             rows = iter(mixed_scores(logits, self.info.merge, self.info.alpha).cpu().numpy())

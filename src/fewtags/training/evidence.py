@@ -84,10 +84,10 @@ class EvidenceTable:
             out.write(save({"mean": found.mean, "axes": found.axes.contiguous()}))
         return found
 
-    def project(self, keys: Sequence[bytes], blocks: Blocks, components: Components) -> NDArray[np.float16]:
+    def project(self, keys: Sequence[bytes], blocks: Blocks, components: Components) -> NDArray[np.float32]:
         """The components of images in the stores [n, 1, 1 + patches², d]."""
         parts = 1 + (self.patches**2 if self.patches > 1 else 0)
-        found = np.empty((len(keys), 1, parts, components.axes.shape[1]), np.float16)
+        found = np.empty((len(keys), 1, parts, components.axes.shape[1]), np.float32)
         for start in range(0, len(keys), ROWS):
             found[start : start + ROWS, 0] = components.project(self.read(keys[start : start + ROWS], blocks))
         return found

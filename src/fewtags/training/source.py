@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -75,7 +75,7 @@ class Source(Protocol):
 class Stored(NamedTuple):
     """The features of the images of a part: row `rows[i]` of a larger, memory-mapped array."""
 
-    features: NDArray[np.float16]  # [any, draws, 1 + n, width]
+    features: NDArray[np.float16] | NDArray[np.float32]  # [any, draws, 1 + n, width]
     rows: NDArray[np.int64]
 
 
@@ -93,10 +93,10 @@ class FeatureSource:
         """How many images a part has."""
         return len(self._stored["plain"][part].rows)
 
-    def whole(self, part: Part) -> NDArray[np.float16]:
+    def whole(self, part: Part) -> NDArray[Any]:
         """The plain whole views of a part [n, width]."""
         features, rows = self._stored["plain"][part]
-        found: NDArray[np.float16] = features[rows, 0, 0]
+        found: NDArray[Any] = features[rows, 0, 0]
         return found
 
     def without(self, out: NDArray[np.bool_]) -> "FeatureSource":
