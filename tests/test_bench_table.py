@@ -164,6 +164,14 @@ def test_published_figures_stand_beside_with_the_difference_in_words():
     assert made([made_up("d2l", 0.07)], paper=paper)[0].columns == ["7 %"]  # nothing published there
 
 
+def test_our_own_protocol_is_said_beside_the_papers(tmp_path, capsys):
+    for protocol, words in (("paper", "the test split chooses the epoch"), ("ours", "the test split chooses nothing")):
+        folder = kept(tmp_path / protocol, [made_up("d2l", protocol=protocol, tune="all", features="pixels")])
+        assert run(["bench", "table", str(folder), "--paper"]) == 0
+        printed = " ".join(capsys.readouterr().out.split())
+        assert f"here: efficientnet_lite0 at 224 px, every weight learns; {words}" in printed
+
+
 def test_labels_as_given_have_a_column_at_the_end():
     assert made([made_up("asl", None), made_up("asl", 0.1)])[0].columns == ["10 %", "labels as given"]
 

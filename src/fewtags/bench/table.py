@@ -89,7 +89,7 @@ def tables(
     made += [_by_share(records, cells, measure) for measure in (SECONDS, MEMORY)]
     made = [table for table in made if any(entry.mean is not None for _, line in table.lines for entry in line)]
     if paper is not None:
-        made = [replace(one, notes=[*one.notes, paper.protocol]) if _has_paper(one) else one for one in made]
+        made = [replace(one, notes=[*one.notes, paper.protocol]) if has_paper(one) else one for one in made]
     return made
 
 
@@ -244,7 +244,8 @@ def _published(paper: Published | None, figure: str) -> Figure | None:
     return lambda name, share: paper.figure(NAMES.get(name, name), figure, share)
 
 
-def _has_paper(table: Table) -> bool:
+def has_paper(table: Table) -> bool:
+    """Whether published figures stand in it."""
     return any(head.endswith(", paper") for head in table.columns)
 
 

@@ -38,7 +38,7 @@ def run_table(folder: Path, kind: str | None, out: Path | None, rule: str, paper
     """Print or write the tables of a grid; missing cells are named."""
     from fewtags.bench.formats import as_csv, as_latex, as_markdown, as_text, for_terminal
     from fewtags.bench.published import published
-    from fewtags.bench.table import missing_cells, tables
+    from fewtags.bench.table import has_paper, missing_cells, tables
     from fewtags.files import write_text
 
     grid, records = _records(folder)
@@ -51,6 +51,8 @@ def run_table(folder: Path, kind: str | None, out: Path | None, rule: str, paper
         if beside is None:
             raise UserError(f"--paper: nothing was published on {grid.data}; there is voc, coco and nus")
     found = tables(records, grid.cells, rule, beside)
+    if beside is not None and not any(map(has_paper, found)):
+        say("--paper: nothing was published of these methods at these shares")
     if kind is None:
         kind = "terminal" if out is None else _by_suffix(out)
     write = {"terminal": as_text, "markdown": as_markdown, "csv": as_csv, "latex": as_latex}[kind]
