@@ -195,6 +195,8 @@ def evaluate(run: str | Path, data: str | Path | None = None, *, labels: str | P
     """
     folder = RunFolder(Path(run))
     tagger = load(folder.path)
+    if data is None and not folder.config_file.is_file():
+        raise UserError(f"{run} is a model without its run; name labelled images: fewtags evaluate {run} DATA")
     catalogue = _own_data(folder) if data is None else read(str(data), _file(labels))
     rows = catalogue.rows(Role.TEST)
     if not len(rows) and data is None:
