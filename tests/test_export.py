@@ -343,7 +343,7 @@ class TestMistakes:
         content.metadata_props.add(key="fewtags", value='{"tags": []}')
         Path("odd.onnx").write_bytes(content.SerializeToString())
         refused(["tag", "odd.onnx", "noise.png"], capsys, "odd.onnx: what it says of itself does not fit")
-        refused(["evaluate", str(exported)], capsys, "is not a run folder")
+        refused(["evaluate", str(exported)], capsys, "a model without its run", "DATA")
 
     def test_a_backbone_that_cannot_be_traced(self, monkeypatch, capsys):
         def lost(module, examples, output):
