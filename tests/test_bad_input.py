@@ -487,7 +487,7 @@ def evaluate_a_folder_that_is_no_run(desk: Desk) -> list[str]:
     return ["evaluate", desk.photos()]
 
 
-@case("model is not a run folder", "config.yaml")
+@case("model is a model without its run", "DATA")
 def evaluate_a_model_folder_without_data(desk: Desk) -> list[str]:
     model = (desk.here / desk.trained() / "model").rename(desk.here / "model")
     return ["evaluate", model.name]
