@@ -12,7 +12,10 @@ torch.set_num_threads(1)  # tiny problems: threads would only wait for each othe
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory) -> Path:
-    """One cache for the whole session: features and engines are then computed once."""
-    folder = tmp_path_factory.mktemp("cache")
+    """One cache for the whole session and all its processes: features and engines are then computed once."""
+    base = tmp_path_factory.getbasetemp()
+    side_by_side = "PYTEST_XDIST_WORKER" in os.environ  # then every process has a folder below the common one
+    folder = (base.parent if side_by_side else base) / "cache"
+    folder.mkdir(exist_ok=True)
     os.environ["FEWTAGS_CACHE"] = str(folder)
     return folder
