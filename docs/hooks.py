@@ -40,14 +40,15 @@ def help_of_every_verb() -> str:
     """A heading and the help of `fewtags` and of each verb, as a terminal shows it."""
     from fewtags.cli.app import app
 
-    parts = [f"## {words}\n\n```text\n{text}\n```" for words, text in _helps(typer.main.get_command(app), "fewtags")]
+    parts = [f"## {words}\n\n```help\n{text}\n```" for words, text in _helps(typer.main.get_command(app), "fewtags")]
     return "\n\n".join(parts)
 
 
 def _helps(command: Any, words: str, parent: Any = None) -> list[tuple[str, str]]:
     """(`fewtags bench run`, its help) of a command and of those below it."""
-    context = command.context_class(command, info_name=words.rpartition(" ")[2], parent=parent)
-    context.terminal_width = context.max_content_width = HELP_WIDTH
+    width = {"terminal_width": HELP_WIDTH, "max_content_width": HELP_WIDTH}
+    # resilient: nothing is asked for that is missing, for nothing is run
+    context = command.make_context(words.rpartition(" ")[2], [], parent=parent, resilient_parsing=True, **width)
     found = [(words, command.get_help(context).strip())]
     for name, below in getattr(command, "commands", {}).items():
         found += _helps(below, f"{words} {name}", context)
