@@ -34,6 +34,7 @@ results: .venv/ready
 	  $(BIN)/fewtags bench table $$folder $$paper --out $$folder/table.csv && \
 	  $(BIN)/fewtags bench figures $$folder || exit; \
 	done
+
 docs: .venv/ready-dev
 	$(BIN)/mkdocs build --strict
 

@@ -13,14 +13,14 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[1]
 RESULTS = "results"
 HELP_MARK = "<!-- the help of every verb -->"
-HELP_WIDTH = 88
+HELP_WIDTH = 78  # of a terminal with 80 columns
 FIGURE = re.compile(r"^!\[(?P<alt>[^\]]*)\]\((?P<file>figures/[\w-]+\.svg)\)$", re.MULTILINE)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """The tables of results/ are pages of the site, though they lie beside docs/ and not in it."""
     for path in sorted((ROOT / RESULTS).rglob("*")):
-        if path.suffix in (".md", ".csv"):
+        if path.suffix in (".md", ".csv", ".png", ".svg"):
             uri = path.relative_to(ROOT).as_posix()
             files.append(File.generated(config, uri, abs_src_path=str(path)))
     return files
@@ -46,9 +46,9 @@ def help_of_every_verb() -> str:
 
 def _helps(command: Any, words: str, parent: Any = None) -> list[tuple[str, str]]:
     """(`fewtags bench run`, its help) of a command and of those below it."""
-    width = {"terminal_width": HELP_WIDTH, "max_content_width": HELP_WIDTH}
     # resilient: nothing is asked for that is missing, for nothing is run
-    context = command.make_context(words.rpartition(" ")[2], [], parent=parent, resilient_parsing=True, **width)
+    settings = {"parent": parent, "terminal_width": HELP_WIDTH, "resilient_parsing": True}
+    context = command.make_context(words.rpartition(" ")[2], [], **settings)
     found = [(words, command.get_help(context).strip())]
     for name, below in getattr(command, "commands", {}).items():
         found += _helps(below, f"{words} {name}", context)
