@@ -2,8 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint format benchmarks results
-.PHONY: demo test lint format benchmarks docs
+.PHONY: demo test lint format benchmarks results docs
 .DEFAULT_GOAL := demo
 
 demo: .venv/ready
