@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint format benchmarks results
+.PHONY: demo test lint format benchmarks results docs
 .DEFAULT_GOAL := demo
 
 demo: .venv/ready
@@ -33,6 +33,9 @@ results: .venv/ready
 	  $(BIN)/fewtags bench table $$folder $$paper --out $$folder/table.csv && \
 	  $(BIN)/fewtags bench figures $$folder || exit; \
 	done
+
+docs: .venv/ready-dev
+	$(BIN)/mkdocs build --strict
 
 # constraints.txt keeps pip from bringing gigabytes of CUDA packages to a machine without a GPU
 .venv/ready: pyproject.toml constraints.txt
