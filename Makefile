@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint format benchmarks results docs
+.PHONY: demo test lint format benchmarks results docs screenshots
 .DEFAULT_GOAL := demo
 
 demo: .venv/ready
@@ -36,6 +36,10 @@ results: .venv/ready
 
 docs: .venv/ready-dev
 	$(BIN)/mkdocs build --strict
+
+# pictures of report, review and explain for the documents; needs Chromium, trains on drawn scenes
+screenshots: .venv/ready-dev
+	$(BIN)/python docs/screenshots.py
 
 # constraints.txt keeps pip from bringing gigabytes of CUDA packages to a machine without a GPU
 .venv/ready: pyproject.toml constraints.txt

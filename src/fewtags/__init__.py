@@ -7,7 +7,7 @@
 Heavy libraries are imported by the functions that need them, so `import fewtags` stays fast.
 """
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 from typing import TYPE_CHECKING, Any
 
