@@ -4,6 +4,7 @@
     python results/voc/recipe.py PATH --develop    on images held out of train (285 and 57 labelled): recipe-develop.csv
     python results/voc/recipe.py --table           the tables again from the CSV files, without training
 
+All methods under equal conditions, on the paper's crops and on these features, are in crops/ and evidence/ (`fewtags bench`).
 Rows that are in the CSV file already are not run again; `--rows TEXT` runs those whose name ends with it. PATH holds
 VOCdevkit with the full-size images.
 """
@@ -30,8 +31,7 @@ from fewtags.training.build import build_network, make_fabric
 from fewtags.training.config import resolve
 from fewtags.training.evidence import EvidenceTable
 from fewtags.training.loop import Loop
-from fewtags.training.prepare import ROLES, Preparation, Supply, fingerprints, prepare, targets_of
-from fewtags.training.run import StopRequest
+from fewtags.training.prepare import ROLES, Supply, fingerprints, targets_of
 from fewtags.training.source import FeatureSource, Stored
 
 HERE = Path(__file__).parent
@@ -47,7 +47,7 @@ class Row:
 
     backbone: str
     size: int
-    features: str  # pooled, crops, evidence, both
+    features: str  # pooled, evidence, both
     learner: str
     method: str
     settings: tuple[tuple[str, str], ...] = ()
@@ -80,14 +80,8 @@ ROWS = [
     row(BOTH, 448, "both", "student without the graph", "neighbours", {"share": "0"}, **FEW),
     row(BOTH, 448, "both", "student", "neighbours", {}, **FEW),
     row(BOTH, 448, "both", "student and neighbours", "neighbours", {"bank": "true"}, **FEW),
-    row(BOTH, 448, "both", "asl", "asl", {}, **FEW),
     row(BOTH, 448, "both", "asl, five views", "asl", {"patches": "2"}, **FEW),
-    row(BOTH, 448, "both", "cap", "cap", {}, **FEW),
     row(BOTH, 448, "both", "d2l", "d2l", {}, **FEW),
-    row(BOTH, 448, "both", "d2l, quantiles for MAT", "d2l", {"thresholds": "proportion"}, **FEW),
-    row(LITE0, 224, "crops", "asl, five views", "asl", {"patches": "2"}, **FEW),
-    row(LITE0, 224, "crops", "cap", "cap", {}, **FEW),
-    row(LITE0, 224, "crops", "d2l", "d2l", {}, **FEW),
 ]  # fmt: skip
 COLUMNS = [
     "name", "labelled", "seed", "map", "cf1", "of1", "seconds", "cores", "fewtags", "commit", "method", "settings",
@@ -101,21 +95,15 @@ class Features:
         self._voc, self._each = voc, each
         self._where = {name: place for place, name in enumerate(voc.names)}
         self.backbones = [build_backbone(one).eval() for one in each.backbone.split("+")]
-        if each.features == "crops":
-            return
         # at 224 px the pooled vector is that of the half-size reading of 448: no pass of its own is needed
         size = 448 if each.features == "pooled" else each.size
         table = EvidenceTable(make_readers(self.backbones, size, patches), size, torch.device("cpu"))
         self._table, self._keys = table, keys
         self._projected: dict[frozenset[int], np.ndarray] = {}
 
-    def supply(self, catalogue: Catalogue, method, recipe, fabric) -> Supply:
+    def supply(self, catalogue: Catalogue, recipe) -> Supply:
         """What the loop reads of a catalogue with its roles."""
         each = self._each
-        if each.features == "crops":
-            patches, draws = method.patches, method.draws_views
-            how = Preparation(self.backbones, recipe, patches, method.uses_unlabelled, draws, 0, fabric, StopRequest())
-            return prepare(catalogue, how).supply
         rows = {part: np.array([self._where[catalogue.names[r]] for r in catalogue.rows(role)], np.int64)
                 for part, role in ROLES.items()}  # fmt: skip
         training = frozenset([*rows["labelled"].tolist(), *rows["unlabelled"].tolist()])
@@ -130,14 +118,13 @@ def measure(features: Features, catalogue: Catalogue, each: Row, seed: int) -> d
     """One run: figures on the test images in percent, and seconds."""
     began = time.monotonic()
     labelled, unlabelled = (len(catalogue.rows(role)) for role in (Role.LABELLED, Role.UNLABELLED))
-    kind = "crops" if each.features == "crops" else "evidence"
-    given = {"seed": seed, "size": each.size, "features": kind}
+    given = {"seed": seed, "size": each.size, "features": "evidence"}
     share = labelled / (labelled + unlabelled)
     method, recipe = resolve(
         each.method, "heads", "ours", share, True, given, dict(each.settings), labelled, unlabelled
     )
     fabric = make_fabric(recipe)
-    supply = features.supply(catalogue, method, recipe, fabric)
+    supply = features.supply(catalogue, recipe)
     targets = targets_of(catalogue)
     network = build_network(features.backbones[0], supply, method, recipe, len(catalogue.tags), fabric)
     loop = Loop(network, supply.source, method, recipe, targets, fabric)
