@@ -4,7 +4,7 @@
     python results/voc/recipe.py PATH --develop    on images held out of train (285 and 57 labelled): recipe-develop.csv
     python results/voc/recipe.py --table           the tables again from the CSV files, without training
 
-All methods under equal conditions, on the paper's crops and on these features, are in crops/ and evidence/ (`fewtags bench`).
+All methods under equal conditions, on the paper's crops and on these features: crops/, evidence/ (`fewtags bench`).
 Rows that are in the CSV file already are not run again; `--rows TEXT` runs those whose name ends with it. PATH holds
 VOCdevkit with the full-size images.
 """
