@@ -161,7 +161,7 @@ def report(
     run: RunArgument,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="An HTML file, if not RUN/report.html.")] = None,
 ) -> None:
-    """One HTML file about a run: how good it is, and images to look at."""
+    """One HTML file about a run: how good it is, what to look at."""
     from fewtags.cli.report import run_report
 
     run_report(run, out)
