@@ -12,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from fewtags.data.scenes import draw
@@ -59,8 +60,15 @@ def take(browser: Browser, screen: str, name: str, address: str, prepare) -> Non
     if prepare is not None:
         prepare(page)
     page.wait_for_timeout(800)
-    page.screenshot(path=OUT / f"{name}-{screen}.png")
+    file = OUT / f"{name}-{screen}.png"
+    page.screenshot(path=file)
     page.close()
+    shrink(file)
+
+
+def shrink(file: Path) -> None:
+    """256 colours are enough for a page, and a third of the bytes."""
+    Image.open(file).convert("RGB").quantize(256).save(file, optimize=True)
 
 
 def one_image(page: Page) -> None:

@@ -25,7 +25,7 @@ def run_demo(out: Path, seed: int) -> None:
         results[name] = run.result
     _print_table(results)
     print(f"\nTwelve of the images that came without tags, as they were tagged: {out / f'all-seed{seed}' / 'tags.png'}")
-    print(f"Everything of the two runs: {out}/")
+    print(f"Everything of the two runs: {out}/, and a page about the second: fewtags report {out / f'all-seed{seed}'}")
     print("\nYour own folder, with a labels.csv that tags a few of its images (image,tags / beach.jpg,sea|dog):")
     print("  fewtags check photos\n  fewtags train photos --out run\n  fewtags tag run more-photos --out more.csv")
 

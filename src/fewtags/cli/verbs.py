@@ -60,7 +60,10 @@ def run_train(data: str, **options: Any) -> None:
     if unlabelled:
         print(f"{unlabelled:,} image{'' if unlabelled == 1 else 's'} tagged: {folder / 'tags.csv'}")
         print(f"a glance at some of them: {folder / 'tags.png'}")
-    print(f"tag other images: fewtags tag {shlex.quote(str(folder))} IMAGES --out more.csv")
+    name = shlex.quote(str(folder))
+    print(f"how good they are, and what to look at: fewtags report {name}")
+    print(f"correct them, then learn again: fewtags review {name}")
+    print(f"tag other images: fewtags tag {name} IMAGES --out more.csv")
 
 
 def run_evaluate(run: Path, data: str | None, labels: Path | None, as_json: bool) -> None:
