@@ -6,13 +6,13 @@ from sklearn.metrics import average_precision_score
 
 from fewtags.bench.noise import difference, is_noise
 from fewtags.evaluation import f1_scores
-from fewtags.evaluation.draws import DRAWS, draws_of
+from fewtags.evaluation.draws import DRAWS, draws_of, redraw
 from fewtags.evaluation.draws import redrawn_figures as redrawn
 from fewtags.thresholds import decide
 
 
 def redrawn_figures(scores, truth, thresholds):
-    return redrawn(scores, truth, decide(scores, thresholds))
+    return redrawn(redraw(scores, truth, decide(scores, thresholds)))
 
 
 def drawn_scores(images=40, tags=4, seed=0):

@@ -249,3 +249,27 @@ def test_two_files_of_one_name_without_ending_are_refused(at):
         Image.new("RGB", (8, 8)).save(Path("data", name))
     with pytest.raises(UserError, match=r"may be a\.jpg or a\.png"):
         convert(at("labels.json", {"labels": {"a": ["sea"]}}), "out.csv")
+
+
+@pytest.mark.parametrize("tags", [["split", "cat"], ["Image", "cat"], ["label"]])
+def test_a_tag_that_a_csv_would_take_for_a_column_is_refused(at, tags, capsys):
+    at("labels.json", {"classes": tags, "labels": {"a": tags}})
+    at("a.png", "")
+    assert run(["convert", "labels.json", "wide.csv"]) == 2
+    assert f"a tag named {tags[0]!r}" in capsys.readouterr().err
+    assert not Path("wide.csv").exists()
+
+
+def test_a_name_that_is_not_utf8_is_refused_in_every_form(at, capsys):
+    line = {"image": "caf\udce9.png", "tag": "dog", "answer": "yes", "when": "now", "action": "1"}
+    at("review.jsonl", json.dumps(line) + "\n")
+    for out, options in (("a.csv", []), ("b.json", ["--to", "label-studio"]), ("c.json", ["--to", "fiftyone"])):
+        assert run(["convert", "review.jsonl", out, *options]) == 2
+        assert "is not UTF-8" in capsys.readouterr().err
+
+
+def test_the_long_form_says_which_tags_it_loses(at, capsys):
+    at("wide.csv", "image,boat,dog\na.png,1,0\nb.png,0,0\n")
+    written(Path("wide.csv"), "long.csv", "--to", "long")
+    shown = capsys.readouterr()
+    assert "no image has dog" in shown.out + shown.err

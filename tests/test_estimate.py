@@ -9,10 +9,9 @@ from sklearn.metrics import average_precision_score
 import fewtags.cli
 from fewtags.evaluation import f1_scores, summarise
 from fewtags.evaluation.draws import draws_of, middle, redraw, redrawn_figures
-from fewtags.evaluation.estimate import decide_without_own, estimate, thresholds_for
+from fewtags.evaluation.estimate import decide_without_own, estimate, tagging_thresholds, thresholds_for
 from fewtags.training import estimate as module
 from fewtags.training.run import RunFolder
-from fewtags.training.source import FeatureSource, Stored
 from small_runs import ALL, HEADS, read_rows, tiny_folder, train, write_rows
 
 
@@ -27,7 +26,8 @@ def test_a_draw_gives_what_the_drawn_images_give():
     scores, truth = drawn()
     truth[3, 1] = truth[7, 2] = -1  # unknown
     decisions = (scores >= 0.5).astype(float)
-    found, figures = redraw(scores, truth, decisions), redrawn_figures(scores, truth, decisions)
+    found = redraw(scores, truth, decisions)
+    figures = redrawn_figures(found)
     for number in (0, 1, 57, 199):
         rows = np.repeat(np.arange(40), draws_of(40)[number])
         expected = f1_scores(decisions[rows], truth[rows])
@@ -46,7 +46,7 @@ def test_a_tag_that_no_image_shows_has_no_average_precision_in_any_draw():
     found = redraw(scores, truth, scores >= 0.5)
     assert np.isnan(found.ap[:, 0]).all()
     assert middle(found.ap[:, 0]) is None
-    assert not np.isnan(redrawn_figures(scores, truth, scores >= 0.5)["map"]).any()
+    assert not np.isnan(redrawn_figures(found)["map"]).any()
 
 
 def test_the_middle_holds_95_of_100():
@@ -175,11 +175,9 @@ def train_with_folds(photos, out, fold):
 
 
 def test_copies_of_an_image_are_in_one_fold():
-    features = np.arange(24, dtype=np.float16).reshape(12, 1, 1, 2)
-    features[[3, 7, 11]] = features[0]
-    source = FeatureSource({"labelled": Stored(features, np.arange(12))})
+    keys = [b"same" if number in (0, 3, 7, 11) else bytes([number]) for number in range(12)]
     labels = (np.arange(12)[:, None] % 3 == np.arange(3)).astype(np.int8)
-    fold = module._fold_of(source, labels, 5)
+    fold = module._fold_of(keys, labels, 5)
     assert len(set(fold[[0, 3, 7, 11]])) == 1
     assert len(set(fold)) > 2
 
@@ -229,3 +227,34 @@ def test_validation_is_refused_where_it_makes_no_sense(tmp_path, capsys):
         words = ["train", str(photos), "--out", str(tmp_path / "run"), *options, "--validate"]
         assert fewtags.cli.run(words) == 2
         assert message in capsys.readouterr().err
+
+
+def test_a_tag_that_held_out_images_miss_has_its_threshold_from_learned_ones_and_an_unlearned_one_is_never_given():
+    scores, truth = drawn(60)
+    held, learned = truth[:20].copy(), truth[20:].copy()
+    held[:, 0], learned[:, 1] = 0, 0
+    found = tagging_thresholds((scores[:20], held), (scores[20:], learned), "balance")
+    assert found[0] == thresholds_for(scores[20:], learned, "balance")[0] < np.inf
+    assert found[1] == np.inf
+    assert found[2] == thresholds_for(scores[:20], held, "balance")[2]
+
+
+def test_a_run_stopped_while_quality_is_estimated_goes_on_without_learning_again(tmp_path, monkeypatch, capsys):
+    photos = tiny_folder(tmp_path / "photos", images=40)
+    label_all(photos, 20)
+    whole = train(photos, tmp_path / "whole", *HEADS)
+    save, steps = module._FoldObserver.save, []
+
+    def ask_to_stop(self, loop):
+        steps.append(1)
+        self._stop.requested = len(steps) == 3
+        save(self, loop)
+
+    monkeypatch.setattr(module._FoldObserver, "save", ask_to_stop)
+    words = ["train", str(photos), "--out", str(tmp_path / "run"), *HEADS]
+    assert fewtags.cli.run(words) == 130
+    monkeypatch.setattr(module._FoldObserver, "save", save)
+    monkeypatch.setattr("fewtags.training.run.Watch.step", lambda self, report: pytest.fail("learned again"))
+    assert fewtags.cli.run([*words, "--resume"]) == 0
+    for name in ("model/model.safetensors", "scores.safetensors", "tags.csv"):
+        assert (tmp_path / "run" / name).read_bytes() == (whole / name).read_bytes()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fewtags.data import Catalogue, Role, read, split_spec
 from fewtags.errors import Fault, UserError
 from fewtags.evaluation import per_tag, summarise
-from fewtags.evaluation.estimate import thresholds_for
+from fewtags.evaluation.estimate import tagging_thresholds
 from fewtags.export.onnx_tagger import OnnxTagger
 from fewtags.files import write_json
 from fewtags.progress import say
@@ -25,7 +25,7 @@ from fewtags.stopping import StopRequest
 from fewtags.tagging import Tagger
 from fewtags.tagging.results import Outcome, write_results
 from fewtags.training.build import build_network, make_fabric, processes
-from fewtags.training.checkpoint import load_checkpoint
+from fewtags.training.checkpoint import load_checkpoint, save_checkpoint
 from fewtags.training.config import Config
 from fewtags.training.estimate import held_out_scores
 from fewtags.training.evidence import Choice
@@ -160,11 +160,11 @@ def train(
         scores: dict[str, NDArray[np.float32]] = {
             part: loop.scores(part, "plain", chosen).numpy() for part in loop.parts
         }
+        if fabric.is_global_zero:
+            save_checkpoint(loop, folder.checkpoint_file, belongs_to)  # whatever happens now, nothing is learned twice
         held_out = held_out_scores(job, prepared, loop, scores, stop)
-        if held_out is None:
-            thresholds = thresholds_for(scores["labelled"], prepared.targets.labelled.numpy(), recipe.prefer)
-        else:
-            thresholds = thresholds_for(held_out.scores, held_out.targets, recipe.prefer)
+        learned = scores["labelled"], prepared.targets.labelled.numpy()
+        thresholds = tagging_thresholds(held_out and (held_out.scores, held_out.targets), learned, recipe.prefer)
         if fabric.is_global_zero:
             own = built_method.state.get("thresholds")
             own_thresholds = None if own is None else own.cpu().numpy()

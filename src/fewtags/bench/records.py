@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fewtags.bench.grid import Cell, Row, row_of
 from fewtags.errors import UserError
-from fewtags.evaluation.draws import redrawn_figures
+from fewtags.evaluation.draws import redraw, redrawn_figures
 from fewtags.files import write_text
 from fewtags.thresholds import decide, metric_adaptive
 from fewtags.training.run import RunFolder
@@ -83,7 +83,7 @@ def record_of(cell: Cell, run: Path) -> Record:
     draws: dict[str, list[float]] = {}
     if "test_targets" in scores:
         thresholds = metric_adaptive(scores["labelled"], scores["labelled_targets"], "f1")
-        found = redrawn_figures(scores["test"], scores["test_targets"], decide(scores["test"], thresholds))
+        found = redrawn_figures(redraw(scores["test"], scores["test_targets"], decide(scores["test"], thresholds)))
         draws = {name: _percent_list(values) for name, values in found.items()}
     made = run / "made.json"
     return Record(

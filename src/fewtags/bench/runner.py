@@ -10,7 +10,7 @@ from typing import Literal
 from fewtags.bench.engines import default_jobs, run_here, run_on_ray
 from fewtags.bench.grid import Cell, Grid, Row, load_grid, save_grid
 from fewtags.bench.live import Live
-from fewtags.bench.records import finished, forget_records, refresh_records
+from fewtags.bench.records import finished, forget_records, read_records, refresh_records
 from fewtags.bench.task import Task, job_of
 from fewtags.data import Role, hide, read
 from fewtags.errors import Interrupted, UserError
@@ -43,7 +43,10 @@ def run_grid(
             if retry:
                 _forget_failures(folder, grid)
             failed = {cell: failure(folder, cell) for cell in grid.cells if _failure_file(folder, cell).exists()}
-            left = [cell for cell in grid.cells if cell not in failed and not finished(folder / cell.folder)]
+            # a record without a run folder is enough: records are kept and shared, run folders need not be
+            done = {one.cell for one in read_records(folder) if not (folder / one.cell.folder).exists()}
+            done |= {cell for cell in grid.cells if finished(folder / cell.folder)}
+            left = [cell for cell in grid.cells if cell not in failed and cell not in done]
             if left:
                 forget_records(folder, left)
                 compute_features(kinds, stop)
@@ -109,7 +112,7 @@ def _kind(job: Job) -> tuple[object, ...]:
 def failure(folder: Path, cell: Cell) -> str:
     """Why a cell failed; empty if it did not."""
     file = _failure_file(folder, cell)
-    return file.read_text(encoding="utf-8") if file.exists() else ""
+    return file.read_text(encoding="utf-8", errors="surrogateescape") if file.exists() else ""
 
 
 def _failure_file(folder: Path, cell: Cell) -> Path:

@@ -15,7 +15,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 def run_demo(out: Path, seed: int) -> None:
     """Train both, show the gain, point at the files."""
-    from fewtags.api import train
+    from fewtags.api import train, write_report
 
     say("Drawn scenes: a tenth of the training images carry tags, the rest none.")
     results: dict[str, dict[str, Any]] = {}
@@ -23,9 +23,11 @@ def run_demo(out: Path, seed: int) -> None:
         folder = out / f"{name}-seed{seed}"
         run = train(DATA, out=folder, labelled=SHARE, seed=seed, tune="heads", resume=True, **options)
         results[name] = run.result
+    report = write_report(out / f"all-seed{seed}")
     _print_table(results)
     print(f"\nTwelve of the images that came without tags, as they were tagged: {out / f'all-seed{seed}' / 'tags.png'}")
-    print(f"Everything of the two runs: {out}/, and a page about the second: fewtags report {out / f'all-seed{seed}'}")
+    print(f"A page about it, for any browser: {report}")
+    print(f"Everything of the two runs: {out}/")
     print("\nYour own folder, with a labels.csv that tags a few of its images (image,tags / beach.jpg,sea|dog):")
     print("  fewtags check photos\n  fewtags train photos --out run\n  fewtags tag run more-photos --out more.csv")
 

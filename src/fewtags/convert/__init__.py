@@ -42,6 +42,11 @@ def convert(source: str | Path, target: str | Path, to: str | None = None) -> Ou
     if target.exists() and source.exists() and target.samefile(source):
         raise UserError(f"{target} is the file that is read; name another OUT")
     table, read_as = read_labels(source, images=target.parent)
+    for image in table.images:
+        if not _is_utf8(image):
+            raise UserError(
+                f"{source}: the name {image!r} is not UTF-8, which no form of labels can hold; rename the file"
+            )
     text, notes = _written(table, to, target)
     write_text(target, text)
     return Outcome(len(table.images), len(table.tags), WORDS[read_as], WORDS[to], tuple(notes))
@@ -85,6 +90,14 @@ def _json(text: str, source: Path) -> Any:
         raise UserError(f"{source}, line {error.lineno}: not JSON ({error.msg}); export it again") from error
 
 
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _form_by_name(target: Path) -> str:
     if target.suffix.lower() == ".csv":
         return "wide"
@@ -93,9 +106,10 @@ def _form_by_name(target: Path) -> str:
 
 def _written(table: Table, to: str, target: Path) -> tuple[str, list[str]]:
     if to == "wide":
-        return plain.wide(table), []
+        return plain.wide(table, target), []
     if to == "long":
-        return plain.long(table, target), []
+        bare = [tag for tag in table.tags if not any(tag in table.present(image) for image in table.images)]
+        return plain.long(table, target), [f"no image has {tag}: `image,tags` cannot say that" for tag in bare]
     if to == "label-studio":
         return label_studio.write(table)
     if to == "fiftyone":

@@ -7,7 +7,7 @@ from typing import Any
 
 from fewtags.convert.table import Table
 from fewtags.data.catalogue import UNKNOWN
-from fewtags.data.labels import LabelFile, Problems
+from fewtags.data.labels import RESERVED, SINGULAR, LabelFile, Problems
 from fewtags.errors import UserError
 from fewtags.review.learn import CODES
 from fewtags.review.log import read_log, standing
@@ -47,8 +47,11 @@ def read_review(path: Path) -> Table:
     return table.named(path)
 
 
-def wide(table: Table) -> str:
+def wide(table: Table, target: Path) -> str:
     """`image,<tag>,…` with 1, 0 or nothing for unknown; a column `split` where there are test images."""
+    for tag in table.tags:
+        if tag.lower() in RESERVED or (len(table.tags) == 1 and tag.lower() in SINGULAR):
+            raise UserError(f"{target}: a tag named {tag!r} would be read as the column of that name; rename the tag")
     words = {1: "1", 0: "0", UNKNOWN: ""}
     rows = [["image", *table.tags]]
     rows += [[image, *(words[table.code(image, tag)] for tag in table.tags)] for image in table.images]

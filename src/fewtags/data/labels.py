@@ -16,7 +16,8 @@ SHOWN = 20  # problems shown in an error message
 
 _CODES = {"1": 1, "0": 0, "": UNKNOWN}
 _FORMS = "`image,tags` (tags separated by |) or `image,<tag>,<tag>,…` (cells 1, 0 or empty)"
-_SINGULAR = ("tag", "label", "labels", "class", "classes")  # a lone column of this name was meant as `tags`
+RESERVED = ("image", "split", "tags")  # columns that are no tags
+SINGULAR = ("tag", "label", "labels", "class", "classes")  # a lone column of this name was meant as `tags`
 
 
 class Problems:
@@ -158,7 +159,7 @@ def _header(columns: list[str], path: Path, line: int, problems: Problems) -> He
         faults += [f"column {columns[c]!r} beside `tags`; remove it, the form is {_FORMS}" for c in others]
     elif not others:
         faults.append(f"the header has no column for tags; it must be {_FORMS}")
-    elif len(others) == 1 and columns[others[0]].lower() in (*_SINGULAR, "tags"):
+    elif len(others) == 1 and columns[others[0]].lower() in (*SINGULAR, "tags"):
         faults.append(f"column {columns[others[0]]!r}: call it `tags`; the header must be {_FORMS}")
     else:
         faults += [f"{fault} in the header" for c in others if (fault := fault_of_tag(columns[c]))]

@@ -39,9 +39,8 @@ def redraw(scores: NDArray[Any], truth: NDArray[Any], decisions: NDArray[Any]) -
     return Redrawn(np.stack(columns, axis=1), weights @ (given & true), weights @ given, weights @ true)
 
 
-def redrawn_figures(scores: NDArray[Any], truth: NDArray[Any], decisions: NDArray[Any]) -> dict[str, Floats]:
+def redrawn_figures(found: Redrawn) -> dict[str, Floats]:
     """mAP, CF1 and OF1 [D], as `summarise` would give them for each draw."""
-    found = redraw(scores, truth, decisions)
     precision, recall = ratio(found.hits, found.given), ratio(found.hits, found.true)
     cp, cr = np.nan_to_num(precision).mean(1), np.nan_to_num(recall).mean(1)
     op, overall = ratio(found.hits.sum(1), found.given.sum(1)), ratio(found.hits.sum(1), found.true.sum(1))

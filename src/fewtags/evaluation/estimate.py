@@ -34,6 +34,21 @@ def thresholds_for(scores: NDArray[Any], labels: NDArray[Any], prefer: str) -> N
     return np.where(np.isfinite(found), mean, found).astype(scores.dtype)
 
 
+def tagging_thresholds(
+    held_out: tuple[NDArray[Any], NDArray[Any]] | None, learned: tuple[NDArray[Any], NDArray[Any]], prefer: str
+) -> NDArray[Any]:
+    """The thresholds [K] for tagging, from (scores, labels) of images whose labels were not learned.
+
+    A tag that those do not show has its threshold from the images that were learned; one that these do not show either
+    was not learned, and is never given.
+    """
+    by_heart = thresholds_for(*learned, prefer)
+    if held_out is None:
+        return by_heart
+    found = thresholds_for(*held_out, prefer)
+    return np.where(np.isfinite(found) & np.isfinite(by_heart), found, by_heart)
+
+
 def decide_without_own(
     scores: NDArray[Any], labels: NDArray[Any], fold: NDArray[np.int64], prefer: str
 ) -> NDArray[Any]:
@@ -59,7 +74,8 @@ def estimate(
     scores, labels [N, K] of images whose scores never saw their labels; thresholds [K] are those that will tag.
     """
     decisions = decide_without_own(scores, labels, fold, prefer)
-    redrawn, over_all = redraw(scores, labels, decisions), redrawn_figures(scores, labels, decisions)
+    redrawn = redraw(scores, labels, decisions)
+    over_all = redrawn_figures(redrawn)
     hits, given, true = decision_counts(decisions, labels)
     figures = {
         "precision": (ratio(hits, given), ratio(redrawn.hits, redrawn.given)),

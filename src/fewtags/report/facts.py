@@ -76,13 +76,16 @@ def read_facts(path: Path) -> Facts:
     if not file.is_file():
         raise UserError(f"{path}: its training has not ended (no result.json); go on with `fewtags train … --resume`")
     names = folder.split()
+    tables = folder.scores()
+    if "test" not in tables:
+        names["test"] = []  # they show none of the tags, so nothing could be measured on them
     kept_back = bool(names["held_out"])
     facts = Facts(
         path,
         config,
         names if kept_back else names | {"held_out": names["labelled"]},
         kept_back,
-        folder.scores(),
+        tables,
         _thresholds(folder.model_folder / "model.json", len(config.tags)),
         _json(file),
         folder.records(),

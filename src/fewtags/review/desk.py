@@ -98,7 +98,7 @@ class Desk:
         with self._lock:
             self.log.refresh()
             answers = [self.log.answers.get((name, tag)) for tag in self.material.tags]
-        scores = [round(float(score), 4) for score in self.material.scores[number]]
+        scores = [float(score) for score in self.material.scores[number]]  # exact: the page decides by them too
         return {"number": number, "name": _shown(name), "scores": scores, "labels": labels, "answers": answers}
 
     def decide(self, cells: Sequence[tuple[int, int, str]]) -> str:

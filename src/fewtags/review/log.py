@@ -94,9 +94,14 @@ class ReviewLog:
         try:
             with self.file.open("a+b") as file, _alone(file):
                 _drop_torn_line(file)
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
+                end = file.seek(0, os.SEEK_END)
+                try:
+                    file.write(text)
+                    file.flush()
+                    os.fsync(file.fileno())
+                except OSError:
+                    file.truncate(end)  # an action is kept whole or not at all
+                    raise
                 self._take(file)
             if new:
                 _sync_folder(self.file.parent)

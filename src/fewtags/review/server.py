@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fewtags.errors import BadImage, Fault
+from fewtags.errors import BadImage, Fault, UserError
 from fewtags.review.desk import LARGE, SMALL, Desk
 from fewtags.review.log import ANSWERS
 
@@ -81,7 +81,9 @@ def make_app(desk: Desk, door: Door, run: str) -> ASGIApp:
         Route(f"{below}/api/decide", pages.decide, methods=["POST"]),
         Route(f"{below}/api/undo", pages.undo, methods=["POST"]),
     ]
-    return _Guard(Starlette(routes=routes, exception_handlers={Refused: _refused, Fault: _fault}), door)
+    return _Guard(
+        Starlette(routes=routes, exception_handlers={Refused: _refused, Fault: _fault, UserError: _fault}), door
+    )
 
 
 class Refused(Exception):
@@ -277,7 +279,7 @@ def _host_and_port(header: str) -> tuple[str, int]:
     name, colon, port = header.rpartition(":") if not header.endswith("]") else (header, "", "")
     if not colon:
         name, port = header, "80"
-    if not (port.isascii() and port.isdigit()):
+    if not (port.isascii() and port.isdigit() and len(port) < 6):
         return "", -1
     return name.removeprefix("[").removesuffix("]").lower(), int(port)
 
@@ -336,5 +338,5 @@ def _refused(request: Request, error: Any) -> Response:
 
 
 def _fault(request: Request, error: Exception) -> Response:
-    """A full disk: the page says so, and the person loses nothing that was said to be saved."""
+    """A full disk, a damaged log: the page says so, and nothing is lost that was said to be saved."""
     return _text(500, str(error))

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from fewtags.crossfit import FOLDS, balanced_folds
+from fewtags.errors import Interrupted
 from fewtags.methods import Method, make_method
 from fewtags.models import Network
 from fewtags.progress import Progress
@@ -20,7 +21,7 @@ from fewtags.training.build import build_network
 from fewtags.training.job import Job
 from fewtags.training.judge import Record
 from fewtags.training.loop import Loop, Observer, Targets
-from fewtags.training.prepare import Prepared
+from fewtags.training.prepare import Prepared, keys_of
 from fewtags.training.run import StopRequest
 from fewtags.training.source import Epoch, FeatureSource
 
@@ -50,10 +51,14 @@ def held_out_scores(
     labelled = targets.labelled.numpy()
     if not isinstance(source, FeatureSource) or folds < 2 or len(labelled) < 2 * folds:
         return None
-    fold = _fold_of(source, labelled, folds)
+    fold = _fold_of(keys_of("labelled", prepared.catalogue, prepared.keys), labelled, folds)
+    if len(np.unique(fold)) < 2:  # all of them copies of one image
+        return None
     with Progress("estimating quality", _steps(loop, folds), show=loop.fabric.is_global_zero) as progress:
         found = cross_fitted(job, prepared, loop, fold, _FoldObserver(progress, stop))
     how = f"{len(labelled):,} labelled images in {folds} parts, each tagged by a model that learned without it"
+    if job.config.review:
+        how += "; those that were chosen for review are harder than the rest, so this is on the low side"
     return HeldOut(found, labelled, fold, how)
 
 
@@ -75,10 +80,11 @@ def cross_fitted(job: Job, prepared: Prepared, loop: Loop, fold: NDArray[np.int6
     return scores
 
 
-def _fold_of(source: FeatureSource, labelled: NDArray[np.int8], count: int) -> NDArray[np.int64]:
+def _fold_of(keys: list[bytes], labelled: NDArray[np.int8], count: int) -> NDArray[np.int64]:
     """The fold [N] of every labelled image; copies of an image share theirs, or each would give the other away."""
-    _, first, same = np.unique(source.whole("labelled"), axis=0, return_index=True, return_inverse=True)
-    return balanced_folds(labelled, count)[first[same.reshape(-1)]]
+    first: dict[bytes, int] = {}
+    same = [first.setdefault(key, place) for place, key in enumerate(keys)]
+    return balanced_folds(labelled, count)[same]
 
 
 def _steps(loop: Loop, folds: int) -> int:
@@ -105,4 +111,5 @@ class _FoldObserver(Observer):
         self._progress.advance()
 
     def save(self, loop: Loop) -> None:
-        self._stop.check(KEPT)
+        if loop.any_process(self._stop.requested):
+            raise Interrupted(KEPT)

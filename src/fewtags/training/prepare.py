@@ -60,7 +60,12 @@ class Prepared:
     supply: Supply
     targets: Targets
     bad: list[tuple[str, str]]  # (image, reason)
-    content: str  # a digest of the bytes of all images
+    keys: list[bytes]  # of the content of every image
+
+    @property
+    def content(self) -> str:
+        """A digest of the bytes of all images."""
+        return hashlib.sha256(b"".join(self.keys)).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -83,8 +88,7 @@ def prepare(catalogue: Catalogue, how: Preparation) -> Prepared:
     good = np.array([row for row in range(len(catalogue)) if row not in bad], dtype=np.int64)
     reasons = [(catalogue.names[row], reason) for row, reason in sorted(bad.items())]
     catalogue, keys = catalogue.take(good), [keys[row] for row in good]
-    content = hashlib.sha256(b"".join(keys)).hexdigest()
-    return Prepared(catalogue, way.supply(catalogue, keys), targets_of(catalogue), reasons, content)
+    return Prepared(catalogue, way.supply(catalogue, keys), targets_of(catalogue), reasons, keys)
 
 
 def look_at(catalogue: Catalogue, how: Preparation) -> "tuple[_Way, list[bytes], dict[int, str]]":

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -92,12 +92,6 @@ class FeatureSource:
     def count(self, part: Part) -> int:
         """How many images a part has."""
         return len(self._stored["plain"][part].rows)
-
-    def whole(self, part: Part) -> NDArray[Any]:
-        """The plain whole views of a part [n, width]."""
-        features, rows = self._stored["plain"][part]
-        found: NDArray[Any] = features[rows, 0, 0]
-        return found
 
     def without(self, out: NDArray[np.bool_]) -> "FeatureSource":
         """The same, but these of the labelled images [N] are no longer among them: they are the test images."""

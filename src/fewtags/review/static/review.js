@@ -106,9 +106,9 @@ async function undo() {
   const actions = remembered();
   const last = actions.pop();
   if (!last) return tell("nothing to undo in this tab");
-  const { progress } = await ask("api/undo", { action: last.action });
-  sessionStorage.setItem(location.pathname, JSON.stringify(actions));
+  sessionStorage.setItem(location.pathname, JSON.stringify(actions)); // also if another tab has undone it before
   at("undo").disabled = !actions.length;
+  const { progress } = await ask("api/undo", { action: last.action });
   showProgress(progress);
   const place = state.queue.indexOf(last.numbers[0]);
   if (place >= 0) state.place = state.mode === "single" ? place : place - (place % PAGE);
@@ -116,15 +116,23 @@ async function undo() {
   tell("undone");
 }
 
+let accepting = false; // a key that is held or pressed twice must not pass over what nobody has seen
+
 const accept = guarded(async () => {
+  if (accepting) return;
   const cells = [];
   for (const image of state.shown) {
     const tags = state.mode === "grid" ? [state.tag] : state.tags.keys();
     for (const tag of tags) if (!image.answers[tag]) cells.push([image.number, tag, answerOf(image, tag).answer]);
   }
   if (!state.shown.length) return;
-  await decide(cells);
-  await move(1);
+  accepting = true;
+  try {
+    await decide(cells);
+    await move(1);
+  } finally {
+    accepting = false;
+  }
 });
 
 // ---- moving ----
