@@ -98,6 +98,9 @@ class Features:
         # at 224 px the pooled vector is that of the half-size reading of 448: no pass of its own is needed
         size = 448 if each.features == "pooled" else each.size
         table = EvidenceTable(make_readers(self.backbones, size, patches), size, torch.device("cpu"))
+        if any((store.rows(keys) < 0).any() for store in table.stores):
+            raise SystemExit(f"features of {each.backbone} at {size} px are missing; compute them once: fewtags train "
+                             f"voc:PATH --labelled 0.05 --features evidence --backbone {each.backbone} --size {size}")  # fmt: skip
         self._table, self._keys = table, keys
         self._projected: dict[frozenset[int], np.ndarray] = {}
 
