@@ -24,7 +24,7 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise Fault(
             f"{path} could not be written ({error.strerror or error}); what was there before is unchanged"
@@ -63,7 +63,7 @@ def _umask() -> int:
     return mask
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """The new name itself must survive a power cut, where the system allows to ask for that."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)

@@ -1,5 +1,6 @@
 """From scores to tags, whatever computes the scores: what a model in use gives, without torch."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,7 +43,7 @@ class Files:
             raise BadImage(error.strerror or "cannot be read") from error
 
 
-class AnyTagger:
+class AnyTagger(ABC):
     """A trained model in use; a subclass computes the scores."""
 
     def __init__(self, tags: list[str], thresholds: list[float], identity: str) -> None:
@@ -60,11 +61,11 @@ class AnyTagger:
         """The score each tag must reach; infinite for a tag it never saw an example of."""
         return dict(zip(self._tags, self._thresholds.tolist(), strict=True))
 
+    @abstractmethod
     def scores(
         self, names: Iterable[str], images: ImageSource | None = None
     ) -> Iterator[tuple[str, NDArray[np.float32] | BadImage]]:
         """Name and scores [K] of one image after the other."""
-        raise NotImplementedError
 
     def tag(self, images: str | Path | Iterable[str | Path]) -> list[Tagging]:
         """Tag image files, or a single one.

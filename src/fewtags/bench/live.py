@@ -20,7 +20,7 @@ class Live:
 
     def __init__(self, cells: Sequence[Cell], left: Sequence[Cell], failed: dict[Cell, str]) -> None:
         self._state = dict.fromkeys(cells, "done") | dict.fromkeys(left, "waiting") | dict.fromkeys(failed, "failed")
-        self._todo = len(left)
+        self._wanted = len(left)
         self._start = self._last = time.monotonic()
         self._screen: Any = None
 
@@ -61,9 +61,9 @@ class Live:
         count = Counter(self._state.values())
         words = [f"cells: {count['done']} of {len(self._state)} done"]
         words += [f"{count[name]} {name}" for name in ("running", "failed") if count[name]]
-        ended = self._todo - count["waiting"] - count["running"]
-        if 0 < ended < self._todo:
-            seconds = (time.monotonic() - self._start) / ended * (self._todo - ended)
+        ended = self._wanted - count["waiting"] - count["running"]
+        if 0 < ended < self._wanted:
+            seconds = (time.monotonic() - self._start) / ended * (self._wanted - ended)
             words.append(f"{duration(seconds)} left")
         return ", ".join(words)
 

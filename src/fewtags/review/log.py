@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from fewtags.errors import Fault, UserError
+from fewtags.files import sync_folder
 
 ANSWERS = ("yes", "no", "unsure")
 Cell = tuple[str, str]  # image, tag
@@ -104,7 +105,7 @@ class ReviewLog:
                     raise
                 self._take(file)
             if new:
-                _sync_folder(self.file.parent)
+                sync_folder(self.file.parent)
         except OSError as error:
             raise Fault(f"{self.file} could not be written ({error.strerror}); the decision is not kept") from error
 
@@ -170,16 +171,6 @@ def _alone(file: BinaryIO) -> Iterator[None]:
         yield
     finally:
         fcntl.flock(file, fcntl.LOCK_UN)
-
-
-def _sync_folder(folder: Path) -> None:
-    """A new name must survive a power cut too, where the system allows to ask for that."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _now() -> str:
