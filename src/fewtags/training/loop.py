@@ -155,7 +155,9 @@ class Loop:
         group = optimiser.param_groups[0]
         group["lr"], group["betas"] = rate, (beta1, 0.999)
         optimiser.zero_grad(set_to_none=True)
-        self.fabric.backward(loss * self.fabric.world_size)  # processes average their gradients; losses are sums
+        # an update asks for no gradient but that of its own weights; several processes wait for those of all
+        mine = {"inputs": group["params"]} if self.fabric.world_size == 1 else {}
+        self.fabric.backward(loss * self.fabric.world_size, **mine)  # processes average their gradients; losses are sums
         gradients = [p.grad for p in group["params"] if p.grad is not None]
         if gradients:
             self._require_finite(torch.stack(torch._foreach_norm(gradients)).sum(), "gradient", terms)
