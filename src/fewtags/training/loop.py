@@ -157,7 +157,8 @@ class Loop:
         optimiser.zero_grad(set_to_none=True)
         # an update asks for no gradient but that of its own weights; several processes wait for those of all
         mine = {"inputs": group["params"]} if self.fabric.world_size == 1 else {}
-        self.fabric.backward(loss * self.fabric.world_size, **mine)  # processes average their gradients; losses are sums
+        # processes average their gradients; losses are sums
+        self.fabric.backward(loss * self.fabric.world_size, **mine)
         gradients = [p.grad for p in group["params"] if p.grad is not None]
         if gradients:
             self._require_finite(torch.stack(torch._foreach_norm(gradients)).sum(), "gradient", terms)
