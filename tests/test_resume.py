@@ -125,6 +125,17 @@ def test_an_epoch_too_many_is_not_run_after_the_released_early_stop(tmp_path, mo
     assert after.records == []
 
 
+def test_what_a_run_has_cost_counts_the_time_before_it_stopped(tmp_path):
+    loop = tiny_loop()
+    loop.spent.earlier = (7200.0, 3600.0)
+    save_checkpoint(loop, tmp_path / "state", "this run")
+    again = tiny_loop()
+    load_checkpoint(again, tmp_path / "state", "this run")
+    seconds, of_cpu = again.spent.read()
+    assert 7200 <= seconds < 10800
+    assert 3600 <= of_cpu < 7200
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     return tiny_folder(tmp_path_factory.mktemp("data") / "pictures")

@@ -3,7 +3,6 @@
 import contextlib
 import inspect
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,7 @@ from fewtags.training.estimate import held_out_scores
 from fewtags.training.evidence import Choice
 from fewtags.training.job import check_usable, count_images, read_split, settle
 from fewtags.training.judge import Record
-from fewtags.training.loop import Loop
+from fewtags.training.loop import Loop, Stopwatch
 from fewtags.training.prepare import prepare
 from fewtags.training.recipe import Recipe
 from fewtags.training.run import RunFolder, Watch
@@ -90,7 +89,7 @@ def train(
     """
     if with_review:
         return _train_again(locals())
-    began, busy = time.monotonic(), time.process_time()
+    spent = Stopwatch()
     job = settle(
         str(data),
         labels=labels,
@@ -144,7 +143,7 @@ def train(
         network = build_network(backbones[0], prepared.supply, built_method, recipe, len(config.tags), fabric)
         belongs_to = f"{config.digest()} {prepared.content} {prepared.supply.digest()}"
         watch = Watch(folder, belongs_to, stop, fabric.is_global_zero)
-        loop = Loop(network, prepared.supply.source, built_method, recipe, prepared.targets, fabric, watch)
+        loop = Loop(network, prepared.supply.source, built_method, recipe, prepared.targets, fabric, watch, spent)
         if resume and folder.checkpoint_file.exists():
             load_checkpoint(loop, folder.checkpoint_file, belongs_to)
         if fabric.is_global_zero:
@@ -170,8 +169,7 @@ def train(
             own_thresholds = None if own is None else own.cpu().numpy()
             outcome = Outcome(chosen, scores, held_out, thresholds, own_thresholds, loop.judge.best)
             result = write_results(folder, config, backbones, prepared, outcome)
-            result["seconds"] = round(time.monotonic() - began, 1)
-            result["cpu_seconds"] = round(time.process_time() - busy, 1)  # what it costs, however busy the machine was
+            result["seconds"], result["cpu_seconds"] = spent.read()
             result["peak_memory_mb"] = peak_memory_mb()
             write_json(_result_file(folder), result)
         fabric.barrier()

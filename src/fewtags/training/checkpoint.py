@@ -28,6 +28,7 @@ def save_checkpoint(loop: Loop, path: Path, belongs_to: str) -> None:
     about = {
         "belongs_to": belongs_to,
         "position": vars(loop.position),
+        "spent": loop.spent.read(),
         "judge": {name: getattr(loop.judge, name) for name in ("best", "last_gain", "top")},
     }
     with written_whole(path) as file:
@@ -40,6 +41,7 @@ def load_checkpoint(loop: Loop, path: Path, belongs_to: str) -> None:
     if about.get("belongs_to") != belongs_to:
         raise UserError(f"{path} belongs to other data or settings; start a new run with another --out")
     loop.position = Position(**about["position"])
+    loop.spent.earlier = tuple(about.get("spent", (0.0, 0.0)))
     loop.network.load_state_dict(_under(tensors, "raw/"))
     loop.average.network.load_state_dict(_under(tensors, "average/"))
     loop.judge.best_weights = _under(tensors, "best/")

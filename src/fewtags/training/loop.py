@@ -1,5 +1,6 @@
 """The one loop: warm-up stage, main stage, evaluation, checkpoint. It knows no method by name and no file."""
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -57,6 +58,19 @@ class Position:
     step: int = 0
 
 
+class Stopwatch:
+    """What a run has cost, whatever was spent before it was stopped and went on included."""
+
+    def __init__(self) -> None:
+        self._clock, self._cpu = time.monotonic(), time.process_time()
+        self.earlier = (0.0, 0.0)
+
+    def read(self) -> tuple[float, float]:
+        """Seconds by the clock, and of the processor however busy the machine was."""
+        clock, cpu = self.earlier
+        return round(clock + time.monotonic() - self._clock, 1), round(cpu + time.process_time() - self._cpu, 1)
+
+
 class Loop:
     """One training run. `run()` is the story; what follows it are its words."""
 
@@ -69,7 +83,9 @@ class Loop:
         targets: Targets,
         fabric: Fabric | None = None,
         observer: Observer | None = None,
+        spent: Stopwatch | None = None,
     ) -> None:
+        self.spent = spent or Stopwatch()
         self.fabric = fabric or Fabric(accelerator="cpu", devices=1)
         self.network = network.to(self.fabric.device)
         self.source, self.method, self.recipe, self.targets = source, method, recipe, targets
