@@ -3,16 +3,18 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from pydantic import BaseModel, Field, model_validator
 
 from fewtags.data.catalogue import Catalogue, ImageSource
 from fewtags.data.images import decode
 from fewtags.errors import BadImage, UserError
 from fewtags.progress import Progress
+from fewtags.views import ViewSpec
 
 Scores = NDArray[np.floating[Any]]
 
@@ -23,6 +25,38 @@ class Tagging(NamedTuple):
     image: str
     tags: list[str]  # whose score reaches their threshold, best margin first
     scores: dict[str, float]  # every tag, 0..1
+
+
+class About(BaseModel):
+    """What every saved model says of itself, as a folder or as one file."""
+
+    fewtags: str  # version that wrote it
+    method: str
+    tags: list[str] = Field(min_length=1)
+    # a tag is given where its score reaches this; None: never
+    thresholds: list[Annotated[float, Field(allow_inf_nan=False)] | None]
+    backbone: str  # several: one after the other with + between them
+    size: int = Field(ge=1)  # px of the side of a square input
+    patches: int = Field(ge=1)  # per side
+    patch_source: Literal["resized", "original"]
+    patch_size: Literal["full", "native"]
+    learned_from: int = Field(ge=0)  # images, labelled and unlabelled
+
+    @model_validator(mode="after")
+    def _a_threshold_a_tag(self) -> "About":
+        if len(self.thresholds) != len(self.tags):
+            raise ValueError(f"{len(self.tags)} tags but {len(self.thresholds)} thresholds")
+        return self
+
+    def view_spec(self) -> ViewSpec:
+        """How an image is cut for this model."""
+        return ViewSpec(
+            size=self.size, patches=self.patches, patch_source=self.patch_source, patch_size=self.patch_size
+        )
+
+    def threshold_values(self) -> list[float]:
+        """The thresholds as numbers, infinite where a tag is never given."""
+        return [float("inf") if value is None else value for value in self.thresholds]
 
 
 class Files:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from fewtags.errors import UserError
-from fewtags.export.about import KEY, About
+from fewtags.export.about import KEY, AboutFile
 from fewtags.export.onnx_tagger import open_session
 from fewtags.features.engine import traced
 from fewtags.files import written_whole
@@ -21,6 +21,7 @@ from fewtags.models.onnx_file import OnnxFileBackbone
 from fewtags.models.student import Bank
 from fewtags.models.weights import first_line
 from fewtags.progress import say
+from fewtags.scoring import About
 from fewtags.tagging.model import Model, ModelInfo, load_model
 from fewtags.tagging.pixels import PixelModel
 from fewtags.views.inputs import PATCHES, input_names
@@ -60,7 +61,7 @@ def _check_packages() -> None:
         raise UserError(f"an ONNX file needs {', '.join(missing)}; run: pip install -c constraints.txt 'fewtags[onnx]'")
 
 
-def describe(info: ModelInfo) -> About:
+def describe(info: ModelInfo) -> AboutFile:
     """The metadata of an exported model."""
     size = f"{info.size} × {info.size}"
     how = {
@@ -73,8 +74,8 @@ def describe(info: ModelInfo) -> About:
             f"RGB, cut into {info.patches} × {info.patches} parts, each resized to {side} × {side} with Pillow's "
             f"BILINEAR, row by row; uint8 [N, {count}, {side}, {side}, 3]"
         )
-    shared = info.model_dump(include=set(About.model_fields) - {"inputs"})
-    return About(inputs=how, **shared)
+    shared = info.model_dump(include=set(About.model_fields))
+    return AboutFile(inputs=how, **shared)
 
 
 class ExportedBank(nn.Module):

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from fewtags.data.catalogue import ImageSource
 from fewtags.errors import BadImage, UserError
-from fewtags.export.about import KEY, About
+from fewtags.export.about import KEY, AboutFile
 from fewtags.scoring import AnyTagger, Files
 from fewtags.threads import groups, in_order
 from fewtags.views.inputs import read_inputs
@@ -77,14 +77,14 @@ def open_session(model: Path | bytes) -> Any:
         raise UserError(f"{name}: ONNX Runtime cannot open this; export or copy it again ({reason})") from error
 
 
-def _read_about(file: Path, text: str) -> About:
+def _read_about(file: Path, text: str) -> AboutFile:
     if not text:
         raise UserError(
             f"{file} is an ONNX file of another kind; give one that `fewtags export` wrote. "
             f"(As an encoder to learn with: fewtags train DATA --backbone onnx:{file})"
         )
     try:
-        return About.model_validate_json(text)
+        return AboutFile.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         what = ".".join(map(str, first["loc"])) or "content"

@@ -4,10 +4,10 @@ import contextlib
 import json
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 from safetensors.torch import save
 from torch import nn
 
@@ -21,56 +21,32 @@ from fewtags.models.heads import Heads
 from fewtags.models.network import Adapter, Network
 from fewtags.models.student import Centred
 from fewtags.models.weights import read_weights
-from fewtags.views import ViewSpec
+from fewtags.scoring import About
 
 
-class ModelInfo(BaseModel):
+class ModelInfo(About):
     """What model.json holds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    fewtags: str  # version that wrote it
-    method: str
-    tags: list[str] = Field(min_length=1)
-    thresholds: list[
-        Annotated[float, Field(allow_inf_nan=False)] | None
-    ]  # a tag is given where its score reaches this; None: never
     method_settings: dict[str, Any]
-    backbone: str  # several: one after the other with + between them
     input_shift: list[list[float]]  # of each backbone: it is fed (pixel - shift) / scale
     input_scale: list[list[float]]
     features: Literal["crops", "evidence"]
     blocks: Literal["pooled", "evidence", "both"]  # of evidence features
     components: int | None = Field(ge=1)  # evidence features are shrunk to so many numbers
-    size: int = Field(ge=1)
-    patches: int = Field(ge=1)
-    patch_source: Literal["resized", "original"]
-    patch_size: Literal["full", "native"]
     merge: Literal["logits", "probs"]
     alpha: float = Field(gt=0)
     heads: list[str]  # names of linear heads; none: the heads are those that the method builds
     adapter: int | None  # hidden width of what was learned on frozen features; None: nothing stands between
     frozen: bool  # the heads learned on stored features
-    learned_from: int = Field(ge=0)  # images, labelled and unlabelled
 
     @model_validator(mode="after")
-    def _a_threshold_a_tag(self) -> "ModelInfo":
-        if len(self.thresholds) != len(self.tags):
-            raise ValueError(f"{len(self.tags)} tags but {len(self.thresholds)} thresholds")
+    def _a_scaling_a_backbone(self) -> "ModelInfo":
         scalings = [*self.input_shift, *self.input_scale]
         if any(len(one) != 3 for one in scalings) or len(scalings) != 2 * len(backbone_list(self.backbone)):
             raise ValueError("three numbers a backbone scale its input")
         return self
-
-    def view_spec(self) -> ViewSpec:
-        """How an image is cut for this model."""
-        return ViewSpec(
-            size=self.size, patches=self.patches, patch_source=self.patch_source, patch_size=self.patch_size
-        )
-
-    def threshold_values(self) -> list[float]:
-        """The thresholds as numbers, infinite where a tag is never given."""
-        return [float("inf") if value is None else value for value in self.thresholds]
 
 
 class Model(NamedTuple):
