@@ -86,7 +86,21 @@ def test_missing_cells_are_shown_as_missing():
     lines = texts(first(records, cells))
     assert lines == {"ASL": ["70.0 ± 0.0", "–"], "D2L + MAT": ["70.0 (1 of 2)", "–"], "CAP": ["–", "–"]}
     assert len(missing_cells(records, cells)) == 12 - 3
-    assert "cells that are missing" in made(records, cells)[0].notes[-1]
+    assert "seeds that are missing" in made(records, cells)[0].notes[-1]
+
+
+def test_rows_are_compared_over_the_seeds_that_most_of_them_have():
+    values = {"asl": [70, 72], "cap": [71, 73], "d2l": [72, 74, 90]}  # the third seed is an easy one
+    records = [made_up(name, 0.05, seed, value) for name, some in values.items() for seed, value in enumerate(some)]
+    found = made(records)
+    assert texts(dict(found[0].lines))["D2L + MAT"] == ["73.0 ± 1.4"]
+    over_all = next(table for table in found if "more seeds" in table.title)
+    assert texts(dict(over_all.lines)) == {"D2L + MAT": ["78.7 ± 9.9"]}
+
+
+def test_a_row_with_fewer_seeds_than_the_others_says_so():
+    records = [made_up(name, 0.05, seed) for name in ("asl", "cap") for seed in (1, 2)] + [made_up("d2l", 0.05, 7, 90)]
+    assert texts(first(records))["D2L + MAT"] == ["90.0 (1 of 2)"]
 
 
 def test_families_show_the_best_of_their_members_in_every_column_after_the_last_of_them():

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fewtags.bench.grid import Row
-from fewtags.bench.records import Record
+from fewtags.bench.records import Record, comparable, usual_seeds
 from fewtags.bench.table import NAMES, label, ordered
 from fewtags.files import written_whole
 
@@ -49,8 +49,10 @@ class Figure:
 def figures(records: Sequence[Record]) -> list[Figure]:
     """Those that the records have something to show for."""
     made = []
+    named = [one for one in records if _named(one)]
+    named = comparable(named, usual_seeds(one.cell for one in named))
     for share in sorted({one.labelled for one in records}, key=lambda share: (share is None, share)):
-        mine = [one for one in records if one.labelled == share and len(one.pseudo) > 1 and _named(one)]
+        mine = [one for one in named if one.labelled == share and len(one.pseudo) > 1]
         if mine:
             name = "as-given" if share is None else f"{share:g}"
             made.append(Figure(f"pseudo-labels-{name}", partial(draw_pseudo, mine, share)))
@@ -60,7 +62,7 @@ def figures(records: Sequence[Record]) -> list[Figure]:
         for setting in STUDIES
         if len({value_of(one, setting) for one in studied(measured, setting)}) > 1
     ]
-    plain = [one for one in measured if _named(one)] or measured
+    plain = [one for one in named if "map" in one.figures] or measured
     if len({one.labelled for one in plain if one.labelled is not None}) > 1:
         made.append(Figure("map-over-share", partial(draw_shares, plain)))
     if plain:

@@ -1,7 +1,8 @@
 """What tables and figures need of a finished cell: record.json beside its model, a line of records.jsonl to share."""
 
 import json
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -132,6 +133,21 @@ def refresh_records(folder: Path, cells: Iterable[Cell]) -> list[Record]:
     if fresh:
         _write(folder, found)
     return found
+
+
+def usual_seeds(cells: Iterable[Cell]) -> dict[float | None, frozenset[int]]:
+    """At every share the seeds that most rows have: only means over the same seeds can be compared."""
+    seeds: dict[float | None, dict[Row, set[int]]] = {}
+    for cell in cells:
+        seeds.setdefault(cell.labelled, {}).setdefault(cell.row, set()).add(cell.seed)
+    counted = {share: Counter(map(frozenset, rows.values())) for share, rows in seeds.items()}
+    return {share: max(count, key=lambda some: (count[some], len(some))) for share, count in counted.items()}
+
+
+def comparable(records: Sequence[Record], usual: Mapping[float | None, frozenset[int]]) -> list[Record]:
+    """The records of usual seeds; all of a row that has none of these."""
+    have = {(one.row, one.labelled) for one in records if one.seed in usual[one.labelled]}
+    return [one for one in records if one.seed in usual[one.labelled] or (one.row, one.labelled) not in have]
 
 
 def forget_records(folder: Path, cells: Iterable[Cell]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from fewtags.bench.grid import ABLATION, PAPER, Cell, Row
 from fewtags.bench.noise import is_noise
 from fewtags.bench.published import Published
-from fewtags.bench.records import Record
+from fewtags.bench.records import Record, comparable, usual_seeds
 from fewtags.evaluation.rules import RULES
 
 # Rows of which the paper shows the best under one name.
@@ -77,7 +77,11 @@ def tables(
     records: Sequence[Record], cells: Iterable[Cell], rule: str = "mat", paper: Published | None = None
 ) -> list[Table]:
     """Everything that a grid shows: quality by share, the rules of decision, the ablation, the cost."""
-    cells = list(cells)
+    every_record, every_cell = records, list(cells)
+    usual = usual_seeds(every_cell)
+    records = comparable(records, usual)
+    rows_of_shares = dict.fromkeys((cell.row, cell.labelled) for cell in every_cell)
+    cells = [Cell(row, share, seed) for row, share in rows_of_shares for seed in sorted(usual[share])]
     quality = {"map": MAP, "cf1": f1_measure("cf1", rule), "of1": f1_measure("of1", rule)}
     made = [_by_share(records, cells, one, published=_published(paper, name)) for name, one in quality.items()]
     made.append(_by_share(records, cells, PSEUDO))
@@ -86,6 +90,9 @@ def tables(
     if {"mat", "d2l"} <= {cell.row.name for cell in ablation}:
         measure = MAP._replace(title=f"Ablation of D2L + MAT: {MAP.title}")
         made.append(_by_share(records, ablation, measure, names=PARTS, published=_published(paper, "map")))
+    extra = {(cell.row, cell.labelled) for cell in every_cell if cell.seed not in usual[cell.labelled]}
+    longer = [cell for cell in every_cell if (cell.row, cell.labelled) in extra]
+    made.append(_by_share(every_record, longer, MAP._replace(title=f"{MAP.title}; rows with more seeds, over all")))
     made += [_by_share(records, cells, measure) for measure in (SECONDS, MEMORY)]
     made = [table for table in made if any(entry.mean is not None for _, line in table.lines for entry in line)]
     if paper is not None:
@@ -220,7 +227,7 @@ def _notes(lines: Sequence[tuple[str, list[Entry]]], measure: Measure) -> list[s
     elif counts:
         notes.append("one seed")
     if any(entry.seeds < entry.wanted for entry in entries):
-        notes.append("–, (2 of 3): cells that are missing")
+        notes.append("–, (2 of 3): seeds that are missing")
     return notes
 
 
