@@ -6,7 +6,17 @@ from itertools import pairwise
 import pytest
 from PIL import Image
 
-from fewtags.bench.figures import MARKS, STYLE, _line, _spread_out, figures, save_figures, studied, value_of
+from fewtags.bench.figures import (
+    MARKS,
+    STYLE,
+    _line,
+    _spread_out,
+    draw_pseudo,
+    figures,
+    save_figures,
+    studied,
+    value_of,
+)
 from fewtags.bench.grid import row_of
 from fewtags.bench.table import NAMES
 from fewtags.cli import run
@@ -108,3 +118,11 @@ def test_the_command_prints_the_files(tmp_path, capsys):
     assert capsys.readouterr().out.split() == [
         str(folder / "figures" / f"cost.{kind}") for kind in ("png", "svg", "pdf")
     ]
+
+
+def test_methods_with_unequal_epochs_share_the_axis_of_pseudo_labels():
+    few, many = (made_up(name, pseudo=[{"cf1": 50.0}] * count) for name, count in (("cap", 4), ("neighbours", 40)))
+    assert draw_pseudo([few], 0.05).axes[0].get_xlabel() == "epoch of the main stage"
+    axes = draw_pseudo([few, many], 0.05).axes[0]
+    assert axes.get_xlabel() == "part of the main stage, %"
+    assert [line.get_xdata()[-1] for line in axes.get_lines()[:2]] == [100, 100]

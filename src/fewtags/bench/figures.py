@@ -97,15 +97,18 @@ def draw_pseudo(records: Sequence[Record], share: float | None) -> Any:
     from matplotlib.ticker import MaxNLocator
 
     rows = ordered(dict.fromkeys(one.row for one in records))
+    curves = {row: [[epoch["cf1"] for epoch in one.pseudo] for one in records if one.row == row] for row in rows}
+    lengths = {row: min(map(len, some)) for row, some in curves.items()}
+    equal = len(set(lengths.values())) == 1  # else a method with many short epochs would leave the others no room
     where = "" if share is None else f", {100 * share:g} % labelled"
-    figure, axes = _axes(f"Quality of pseudo-labels{where}", "epoch of the main stage", "CF1, %", len(rows))
+    below = "epoch of the main stage" if equal else "part of the main stage, %"
+    figure, axes = _axes(f"Quality of pseudo-labels{where}", below, "CF1, %", len(rows))
     ends = []
-    for row in rows:
-        curves = [[epoch["cf1"] for epoch in one.pseudo] for one in records if one.row == row]
-        length = min(map(len, curves))
-        mean = np.mean([curve[:length] for curve in curves], axis=0)
-        axes.plot(np.arange(1, length + 1), mean, markevery=max(1, length // 8), **_line(row, rows))
-        ends.append((row, float(length), float(mean[-1])))
+    for row, length in lengths.items():
+        mean = np.mean([curve[:length] for curve in curves[row]], axis=0)
+        at = np.arange(1, length + 1) * (1 if equal else 100 / length)
+        axes.plot(at, mean, markevery=max(1, length // 8), **_line(row, rows))
+        ends.append((row, float(at[-1]), float(mean[-1])))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return _named_at_the_end(figure, axes, ends, rows)
 
