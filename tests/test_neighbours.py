@@ -19,7 +19,7 @@ from fewtags.methods.base import Pseudo, Step, UnlabelledBatch
 from fewtags.methods.neighbours import FEW, Neighbours, choose_strength, unit_scaled
 from fewtags.models import build_backbone
 from fewtags.models.network import Network
-from fewtags.models.student import Centred, Student
+from fewtags.models.student import Bank, Centred, Student
 from fewtags.tagging.model import Model, ModelInfo, load_model, save_model
 
 LABELLED, UNLABELLED, WIDTH, TAGS = 30, 50, 6, 3
@@ -293,7 +293,7 @@ NEW = torch.randn(25, WIDTH, generator=torch.Generator().manual_seed(9))
 
 def test_the_regression_that_is_kept_reads_the_vectors_as_they_come():
     seen = shown()
-    heads = finished(begun(seen, learner="regression", strength=0.05), seen)
+    heads = finished(begun(seen, learner="regression", strength=0.05, bank=False), seen)
     x = seen.vectors.double().numpy()
     centre, length = x.mean(0), np.sqrt(((x - x.mean(0)) ** 2).sum(1).mean())
     for tag in range(TAGS):
@@ -307,11 +307,33 @@ def test_the_regression_that_is_kept_reads_the_vectors_as_they_come():
 def test_with_a_bank_half_of_a_score_comes_from_the_neighbours():
     seen = shown()
     method = begun(seen, bank=True, **HOW)
-    own = finished(Neighbours(**HOW), seen)
+    own = finished(Neighbours(**HOW, bank=False), seen)
     soft = torch.cat([method.state["soft_labelled"], method.state["soft"]])
     of_others = find_neighbours(NEW, 5, seen.vectors.half()).average(soft)
     expected = (scores(own, NEW) + of_others) / 2
     torch.testing.assert_close(scores(finished(method, seen), NEW), expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("labelled", "settings", "kept"),
+    [
+        (99, {}, True),
+        (100, {}, False),
+        (99, {"share": 0.0}, False),
+        (99, {"bank": False}, False),
+        (100, {"bank": True}, True),
+    ],
+)
+def test_few_labels_with_a_graph_keep_the_training_images(labelled, settings, kept):
+    seen = shown(labelled=labelled)
+    method = begun(seen, **HOW, **settings)
+    assert method.settled()["bank"] is kept
+    assert isinstance(finished(method, seen), Bank) == kept
+
+
+def test_many_training_images_are_not_kept(monkeypatch):
+    monkeypatch.setattr(module, "LARGE_BANK", LABELLED + UNLABELLED - 1)
+    assert not begun(shown(), **HOW).settled()["bank"]
 
 
 @pytest.mark.parametrize("how", [{"bank": True}, {"learner": "regression"}])

@@ -65,22 +65,30 @@ def row(backbone: str, size: int, features: str, learner: str, method: str, sett
     return Row(backbone, size, features, learner, method, tuple(settings.items()))
 
 
-BANK = {"bank": "true"}
+BANK, ALONE = {"bank": "true"}, {"bank": "false"}
 ROWS = [
     row(LITE0, 224, "pooled", "logistic regression", "neighbours", REGRESSION),
-    row(LITE0, 224, "pooled", "student", "neighbours", {}),
+    row(LITE0, 224, "pooled", "student", "neighbours", ALONE),
     row(LITE0, 224, "both", "logistic regression", "neighbours", REGRESSION),
-    row(LITE0, 224, "both", "student", "neighbours", {}),
+    row(LITE0, 224, "both", "student", "neighbours", ALONE),
     row(LITE0, 448, "both", "logistic regression", "neighbours", REGRESSION),
-    row(LITE0, 448, "both", "student", "neighbours", {}),
+    row(LITE0, 448, "both", "student", "neighbours", ALONE),
     row(BOTH, 448, "pooled", "logistic regression", "neighbours", REGRESSION),
-    row(BOTH, 448, "pooled", "student", "neighbours", {}),
+    row(BOTH, 448, "pooled", "student", "neighbours", ALONE),
     row(BOTH, 448, "evidence", "logistic regression", "neighbours", REGRESSION),
     row(BOTH, 448, "both", "logistic regression", "neighbours", REGRESSION),
     row(BOTH, 448, "both", "regression and neighbours", "neighbours", {"learner": "regression", "epochs": "1"} | BANK),
-    row(BOTH, 448, "both", "student without the graph", "neighbours", {"share": "0"}),
-    row(BOTH, 448, "both", "student", "neighbours", {}),
+    row(BOTH, 448, "both", "student without the graph", "neighbours", {"share": "0"} | ALONE),
+    row(BOTH, 448, "both", "student", "neighbours", ALONE),
     row(BOTH, 448, "both", "student and neighbours", "neighbours", BANK),
+]  # fmt: skip
+FEATURES = [
+    "lite0 224 pooled", "lite0 224 crops", "lite0 224 both", "lite0 448 both", "lite0+lite2 448 pooled",
+    "lite0+lite2 448 evidence", "lite0+lite2 448 both",
+]  # fmt: skip
+LEARNERS = [
+    "logistic regression", "asl", "asl, five views", "cap", "d2l", "regression and neighbours",
+    "student without the graph", "student", "student and neighbours",
 ]  # fmt: skip
 COLUMNS = [
     "name", "labelled", "seed", "map", "cf1", "of1", "seconds", "cores", "fewtags", "commit", "method", "settings",
@@ -246,12 +254,18 @@ def put_table(document: Path, name: str, lines: str) -> None:
         document.write_text(before + mark + lines + "<!-- end" + rest.partition("<!-- end")[2], encoding="utf-8")
 
 
+def place(name: str) -> tuple[int, int]:
+    """Where a row stands in the table."""
+    features, _, learner = name.partition(": ")
+    return FEATURES.index(features), LEARNERS.index(learner)
+
+
 def table(rows: list[dict[str, str]]) -> str:
-    """Mean over the seeds where there are several, one line a name."""
+    """Mean over the seeds where there are several, one line a name; features and learners from plain to ours."""
     amounts = sorted({float(r["labelled"]) for r in rows}, key=lambda amount: (amount != 0.05, amount))
     lines = ["| | " + " | ".join(f"{amount:g}" for amount in amounts) + " | seconds a run |",
              "|---|" + "---|" * (len(amounts) + 1)]  # fmt: skip
-    for name in dict.fromkeys(r["name"] for r in rows):
+    for name in sorted({r["name"] for r in rows}, key=place):
         mine = [r for r in rows if r["name"] == name]
         cells = []
         for amount in amounts:

@@ -167,7 +167,8 @@ def train(
         if fabric.is_global_zero:
             own = built_method.state.get("thresholds")
             own_thresholds = None if own is None else own.cpu().numpy()
-            outcome = Outcome(chosen, scores, held_out, thresholds, own_thresholds, loop.judge.best)
+            settled = built_method.settled()
+            outcome = Outcome(chosen, settled, scores, held_out, thresholds, own_thresholds, loop.judge.best)
             result = write_results(folder, config, backbones, prepared, outcome)
             result["seconds"], result["cpu_seconds"] = spent.read()
             result["peak_memory_mb"] = peak_memory_mb()

@@ -32,6 +32,7 @@ class Outcome:
     """What training ends with."""
 
     network: Network
+    settled: dict[str, object]  # settings that the method chose by itself
     scores: Mapping[str, Scores]  # of the images of every part [n, K]
     held_out: HeldOut | None  # scores of labelled images by models that never saw their labels
     thresholds: Scores  # [K], for tagging
@@ -44,7 +45,7 @@ def write_results(
 ) -> dict[str, Any]:
     """Write model/, scores, tags.png and tags.csv (the last: a run that has it is finished); return the figures."""
     scores, thresholds, targets = outcome.scores, outcome.thresholds, prepared.targets
-    save_model(folder.model_folder, _model(config, backbones, outcome.network, prepared, thresholds))
+    save_model(folder.model_folder, _model(config, backbones, prepared, outcome))
     folder.write_scores(_score_tables(outcome, targets))
     catalogue = prepared.catalogue
     count = {role.name.lower(): len(catalogue.rows(role)) for role in Role}
@@ -102,10 +103,9 @@ def sheet(catalogue: Catalogue, rows: NDArray[np.int64], scores: Scores, thresho
     return contact_sheet(entries, f"{len(entries)} of {len(rows):,} images that came without tags")
 
 
-def _model(
-    config: Config, backbones: Sequence[Backbone], chosen: Network, prepared: Prepared, thresholds: Scores
-) -> Model:
+def _model(config: Config, backbones: Sequence[Backbone], prepared: Prepared, outcome: Outcome) -> Model:
     """The model as it is kept, without the heads that only training needs."""
+    chosen = outcome.network
     recipe, method, supply = config.recipe, config.build_method(), prepared.supply
     frozen = recipe.tune == "heads"
     names: list[str] = []
@@ -119,9 +119,9 @@ def _model(
     info = ModelInfo(
         fewtags=config.fewtags,
         method=config.method,
-        method_settings=config.method_settings,
+        method_settings=config.method_settings | outcome.settled,
         tags=config.tags,
-        thresholds=[float(value) if np.isfinite(value) else None for value in thresholds],
+        thresholds=[float(value) if np.isfinite(value) else None for value in outcome.thresholds],
         backbone=config.backbone,
         input_shift=[one.shift.flatten().tolist() for one in backbones],
         input_scale=[one.scale.flatten().tolist() for one in backbones],
