@@ -1,6 +1,7 @@
 """What all tests share: a cache of their own, so that nothing outside of the tests is read or written."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,3 +20,11 @@ def cache(tmp_path_factory) -> Path:
     folder.mkdir(exist_ok=True)
     os.environ["FEWTAGS_CACHE"] = str(folder)
     return folder
+
+
+@pytest.fixture
+def forget_my_package():
+    """The documents call a user's package by one name; what one test imported must not be found by the next."""
+    yield
+    for name in [name for name in sys.modules if name.split(".")[0] == "my_package"]:
+        del sys.modules[name]

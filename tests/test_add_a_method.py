@@ -1,7 +1,6 @@
 """docs/add-a-method.md, executed: the method it builds, its commands, its check."""
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,15 +15,13 @@ def blocks(language):
 
 
 @pytest.fixture
-def package(tmp_path, monkeypatch):
+def package(tmp_path, monkeypatch, forget_my_package):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "my_package").mkdir()
     (tmp_path / "my_package" / "__init__.py").touch()
     (tmp_path / "my_package" / "agreement.py").write_text(blocks("python")[0], encoding="utf-8")
-    yield tmp_path
-    for name in [name for name in sys.modules if name.startswith("my_package")]:
-        del sys.modules[name]
+    return tmp_path
 
 
 def test_the_commands_of_the_page_run(package, capsys):
