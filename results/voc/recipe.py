@@ -257,7 +257,7 @@ def put_table(document: Path, name: str, lines: str) -> None:
 def place(name: str) -> tuple[int, int]:
     """Where a row stands in the table."""
     features, _, learner = name.partition(": ")
-    return FEATURES.index(features), LEARNERS.index(learner)
+    return FEATURES.index(features), LEARNERS.index(learner) if learner in LEARNERS else len(LEARNERS)  # `--set` last
 
 
 def table(rows: list[dict[str, str]]) -> str:
