@@ -145,7 +145,8 @@ def test_poisoned_labels_of_a_fold_leave_its_held_out_scores_as_they_are(monkeyp
 def test_what_was_chosen_is_kept_for_trainings_that_shall_not_choose_again():
     method = begun(shown(), **HOW, share=None)
     again = begun(shown(), neighbours=5, **method.settled())
-    assert again.settled() == pytest.approx(method.settled())
+    assert again.settled() == method.settled()
+    assert again.settled()["strength"] == HOW["strength"]
     torch.testing.assert_close(again.state["soft"], method.state["soft"])
 
 

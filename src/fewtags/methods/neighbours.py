@@ -110,8 +110,10 @@ class Neighbours(Method):
         bank = self.bank
         if bank is None:
             bank = share > 0 and count < FEW_LABELS and len(vectors) <= LARGE_BANK
-        chosen = {"strength": strength, "share": share, "bank": bank}
-        self.state.update({name: torch.tensor(value) for name, value in chosen.items()})
+        # doubles, so that model.json shows the numbers that were chosen
+        self.state["strength"] = torch.tensor(strength, dtype=torch.float64)
+        self.state["share"] = torch.tensor(share, dtype=torch.float64)
+        self.state["bank"] = torch.tensor(bank)
 
     def settled(self) -> dict[str, object]:
         """The strength of the regression, the share of the graph, and whether the training images are kept."""
