@@ -1,58 +1,20 @@
-"""The method `neighbours`: what it teaches, checked by another way to the same numbers, and what is kept of it."""
+"""The method `neighbours`: what it teaches, checked by another way to the same numbers."""
 
 import inspect
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
-from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 import small_runs  # noqa: F401 - one thread
 from fewtags.crossfit import STRENGTHS
-from fewtags.features.components import Components
-from fewtags.graph import find_neighbours
 from fewtags.methods import neighbours as module
 from fewtags.methods.base import Pseudo, Step, UnlabelledBatch
 from fewtags.methods.neighbours import FEW, Neighbours, choose_strength, unit_scaled
-from fewtags.models import build_backbone
-from fewtags.models.network import Network
-from fewtags.models.student import Bank, Centred, Student
-from fewtags.tagging.model import Model, ModelInfo, load_model, save_model
-
-LABELLED, UNLABELLED, WIDTH, TAGS = 30, 50, 6, 3
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What the loop shows to a method."""
-
-    targets: Tensor
-    labelled_vectors: Tensor
-    unlabelled_vectors: Tensor
-
-    @property
-    def vectors(self):
-        return torch.cat([self.labelled_vectors, self.unlabelled_vectors])
-
-
-def shown(unknown=0.15, labelled=LABELLED):
-    random = torch.Generator().manual_seed(0)
-    vectors = torch.randn(labelled + UNLABELLED, WIDTH, generator=random) + torch.randn(WIDTH, generator=random)
-    logits = 2 * vectors @ torch.randn(WIDTH, TAGS, generator=random) + torch.randn(
-        len(vectors), TAGS, generator=random
-    )
-    targets = (logits > logits.median(0).values).to(torch.int8)[:labelled]
-    hidden = torch.rand(targets.shape, generator=random) < unknown
-    return Shown(targets.masked_fill(hidden, -1), vectors[:labelled], vectors[labelled:])
-
-
-def begun(seen, **settings):
-    method = Neighbours(**{"raise_rare": False, "share": 0.5, **settings})
-    method.begin_main(seen)
-    return method
+from fewtags.models.student import Centred, Student
+from small_seen import HOW, LABELLED, TAGS, WIDTH, Shown, begun, shown
 
 
 def first_by_hand(seen, known, strength):
@@ -84,9 +46,6 @@ def soft_by_hand(seen, known, strength=0.05, neighbours=5, share=0.5, rounds=8):
     for _ in range(rounds):
         found = share * weights @ found + (1 - share) * first
     return found
-
-
-HOW = {"strength": 0.05, "neighbours": 5}
 
 
 @pytest.mark.parametrize("how", [{}, {"share": 0.8}, {"rounds": 1}, {"neighbours": 200}])
@@ -274,123 +233,6 @@ def test_the_body_brings_training_images_to_a_common_length():
     found = body(seen.vectors.half())
     torch.testing.assert_close(found.mean(0), torch.zeros(WIDTH), atol=1e-2, rtol=0)
     assert float(found.square().sum(1).mean()) == pytest.approx(100.0, rel=1e-3)
-
-
-def finished(method, seen):
-    """The heads after training, their student with some weights of its own."""
-    torch.manual_seed(1)
-    heads = method.build_heads(WIDTH, TAGS)
-    torch.nn.init.normal_(heads.top.weight, std=0.3)
-    return method.finished_heads(heads.eval(), seen).eval()
-
-
-def scores(heads, vectors):
-    with torch.no_grad():
-        return heads(vectors, "whole")["whole_make"].sigmoid()
-
-
-NEW = torch.randn(25, WIDTH, generator=torch.Generator().manual_seed(9))
-
-
-def test_the_regression_that_is_kept_reads_the_vectors_as_they_come():
-    seen = shown()
-    heads = finished(begun(seen, learner="regression", strength=0.05, bank=False), seen)
-    x = seen.vectors.double().numpy()
-    centre, length = x.mean(0), np.sqrt(((x - x.mean(0)) ** 2).sum(1).mean())
-    for tag in range(TAGS):
-        rows = np.flatnonzero(seen.targets[:, tag] >= 0)
-        model = LogisticRegression(C=1 / 0.05, tol=1e-10, max_iter=10_000)
-        model.fit((x[rows] - centre) / length, seen.targets[rows, tag])
-        expected = model.predict_proba((NEW.double().numpy() - centre) / length)[:, 1]
-        np.testing.assert_allclose(scores(heads, NEW)[:, tag], expected, atol=1e-3)
-
-
-def test_with_a_bank_half_of_a_score_comes_from_the_neighbours():
-    seen = shown()
-    method = begun(seen, bank=True, **HOW)
-    own = finished(Neighbours(**HOW, bank=False), seen)
-    soft = torch.cat([method.state["soft_labelled"], method.state["soft"]])
-    of_others = find_neighbours(NEW, 5, seen.vectors.half()).average(soft)
-    expected = (scores(own, NEW) + of_others) / 2
-    torch.testing.assert_close(scores(finished(method, seen), NEW), expected, atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("labelled", "settings", "kept"),
-    [
-        (99, {}, True),
-        (100, {}, False),
-        (99, {"share": 0.0}, False),
-        (99, {"bank": False}, False),
-        (100, {"bank": True}, True),
-    ],
-)
-def test_few_labels_with_a_graph_keep_the_training_images(labelled, settings, kept):
-    seen = shown(labelled=labelled)
-    method = begun(seen, **HOW, **settings)
-    assert method.settled()["bank"] is kept
-    assert isinstance(finished(method, seen), Bank) == kept
-
-
-def test_many_training_images_are_not_kept(monkeypatch):
-    monkeypatch.setattr(module, "LARGE_BANK", LABELLED + UNLABELLED - 1)
-    assert not begun(shown(), **HOW).settled()["bank"]
-
-
-@pytest.mark.parametrize("how", [{"bank": True}, {"learner": "regression"}])
-def test_without_any_epoch_what_is_kept_is_made_all_the_same(how):
-    """With --warmup 1 --epochs 0 the main stage never begins; regression and bank need none."""
-    seen = shown()
-    found = finished(Neighbours(**HOW, **how, raise_rare=False, share=0.5), seen)
-    torch.testing.assert_close(scores(found, NEW), scores(finished(begun(seen, **HOW, **how), seen), NEW))
-
-
-@pytest.fixture(scope="module")
-def backbone():
-    return build_backbone("efficientnet_lite0", pretrained=False).eval()
-
-
-@pytest.mark.parametrize("learner", ["student", "regression"])
-@pytest.mark.parametrize("bank", [True, False], ids=["with a bank", "without"])
-def test_a_saved_model_gives_the_same_scores(tmp_path, backbone, learner, bank):
-    seen = shown()
-    method = begun(seen, bank=bank, learner=learner, hidden=8, **HOW)
-    body = Centred(WIDTH)
-    body.settle(torch.randn(WIDTH), 3.0)
-    top = Network(body, finished(method, seen)).eval()
-    numbers = backbone.width * 6 - backbone.width  # half the picture, and four sizes of windows without a classifier
-    info = ModelInfo(
-        fewtags="0",
-        method="neighbours",
-        tags=["a", "b", "c"],
-        thresholds=[0.5, 0.4, None],
-        method_settings=method.model_dump(),
-        backbone=backbone.name,
-        input_shift=[backbone.shift.flatten().tolist()],
-        input_scale=[backbone.scale.flatten().tolist()],
-        features="evidence",
-        blocks="both",
-        components=WIDTH,
-        size=64,
-        patches=1,
-        patch_source="resized",
-        patch_size="full",
-        merge="logits",
-        alpha=1.0,
-        heads=[],
-        adapter=None,
-        frozen=True,
-        learned_from=LABELLED + UNLABELLED,
-    )
-    components = Components(torch.randn(numbers), torch.randn(numbers, WIDTH).half())
-    save_model(tmp_path / "model", Model(info, [backbone], top, components))
-    loaded = load_model(tmp_path)
-    assert loaded.info == info
-    assert torch.equal(loaded.components.mean, components.mean)
-    assert torch.equal(loaded.components.axes, components.axes)
-    with torch.no_grad():
-        assert torch.equal(loaded.top(NEW)["whole_make"], top(NEW)["whole_make"])
-    assert hasattr(loaded.top.heads, "soft") == bank
 
 
 def test_of_voc_a_batch_holds_17_labelled_and_111_unlabelled_images():
