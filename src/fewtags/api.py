@@ -11,24 +11,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fewtags.data import Catalogue, Role, read, split_spec
+from fewtags.data import Catalogue, Role, split_spec
 from fewtags.errors import Fault, UserError
-from fewtags.evaluation import per_tag, summarise
 from fewtags.evaluation.estimate import tagging_thresholds
-from fewtags.export.onnx_tagger import OnnxTagger
 from fewtags.files import write_json
+from fewtags.measuring import data_of, evaluate, load
 from fewtags.progress import say
 from fewtags.review.again import arguments_of, decisions_for
-from fewtags.review.learn import KEPT, Corrections, kept_corrections
+from fewtags.review.learn import KEPT, Corrections
 from fewtags.stopping import StopRequest
-from fewtags.tagging import Tagger
 from fewtags.tagging.results import Outcome, write_results
 from fewtags.training.build import build_network, make_fabric, processes
 from fewtags.training.checkpoint import load_checkpoint, save_checkpoint
 from fewtags.training.config import Config
 from fewtags.training.estimate import held_out_scores
 from fewtags.training.evidence import Choice
-from fewtags.training.job import check_usable, count_images, read_split, settle
+from fewtags.training.job import SHOWN_BAD, check_usable, count_images, settle
 from fewtags.training.judge import Record
 from fewtags.training.loop import Loop, Stopwatch
 from fewtags.training.prepare import prepare
@@ -37,7 +35,7 @@ from fewtags.training.run import RunFolder, Watch
 
 WITH_REVIEW = ("data", "out", "workers", "strict", "resume", "with_review")  # the rest is that of the earlier run
 KIND_WORDS = {"both": "both kinds", "evidence": "evidence of windows", "pooled": "pooled vectors"}
-SHOWN_BAD = 5  # images that cannot be used, on the screen
+__all__ = ["Run", "data_of", "evaluate", "load", "train", "write_report"]
 
 
 @dataclass(frozen=True)
@@ -177,50 +175,6 @@ def train(
     return Run(folder.path, _result(folder))
 
 
-def load(run: str | Path) -> Tagger | OnnxTagger:
-    """The trained model of a run, of an exported folder or of an exported .onnx file, ready to tag.
-
-    >>> fewtags.load("run").tag(["a.jpg"])    # doctest: +SKIP
-    [Tagging(image='a.jpg', tags=['boat'], scores={...})]
-    """
-    file = Path(run)
-    return OnnxTagger(file) if file.suffix.lower() == ".onnx" and not file.is_dir() else Tagger(file)
-
-
-def evaluate(run: str | Path, data: str | Path | None = None, *, labels: str | Path | None = None) -> dict[str, Any]:
-    """How good a run's model is on the test images of its own data, or on the labelled images of other data.
-
-    Returns the summary (map, cf1, of1, …, in 0..1) and under "per_tag" a row for every tag.
-    """
-    folder = RunFolder(Path(run))
-    tagger = load(folder.path)
-    if data is None and not folder.config_file.is_file():
-        raise UserError(f"{run} is a model without its run; name labelled images: fewtags evaluate {run} DATA")
-    catalogue = _own_data(folder) if data is None else read(str(data), _file(labels))
-    rows = catalogue.rows(Role.TEST)
-    if not len(rows) and data is None:
-        raise UserError(f"{folder.config().data} has no test images; name labelled images: fewtags evaluate {run} DATA")
-    rows = rows if len(rows) else catalogue.rows(Role.LABELLED)
-    if not len(rows):
-        raise UserError(f"{data}: no labelled image to compare with; label some in its labels.csv")
-    truth = _targets_for(tagger.tags, catalogue, data)[rows]
-    scores, bad = tagger.score_table(catalogue, rows)
-    good = ~np.isnan(scores).any(axis=1)
-    if not good.any():
-        raise UserError(f"{data or run}: none of the {len(rows):,} images can be read, so there is nothing to compare")
-    if bad:
-        say(f"{count_images(bad)} cannot be used and {'is' if len(bad) == 1 else 'are'} left out:")
-        for name, reason in bad[:SHOWN_BAD]:
-            say(f"  {name}: {reason}")
-    thresholds = np.array(list(tagger.thresholds.values()))
-    table = per_tag(scores[good], truth[good], thresholds, tagger.tags)
-    return {
-        "images": int(good.sum()),
-        **summarise(scores[good], truth[good], thresholds, tagger.tags),
-        "per_tag": table,
-    }
-
-
 def write_report(run: str | Path, out: str | Path | None = None) -> Path:
     """Write one self-contained HTML file about a finished run, by default RUN/report.html; returns where it is.
 
@@ -229,13 +183,6 @@ def write_report(run: str | Path, out: str | Path | None = None) -> Path:
     from fewtags.report import write_report as write
 
     return write(Path(run), _file(out))
-
-
-def data_of(folder: RunFolder) -> Catalogue:
-    """The data that a run was trained on, split as it was then, with the decisions that it learned from."""
-    config = folder.config()
-    kept = None if config.review is None else kept_corrections(folder.path, config.review)
-    return read_split(config.data, config.labels, config.labelled, config.recipe.seed, config.split, kept)
 
 
 def _train_again(given: Mapping[str, Any]) -> Run:
@@ -250,29 +197,6 @@ def _train_again(given: Mapping[str, Any]) -> Run:
     say(f"learning again with the data and settings of {run.path}")
     kept = {name: given[name] for name in ("out", "workers", "strict", "resume")}
     return train(**kept, **arguments, corrections=corrections)
-
-
-def _own_data(folder: RunFolder) -> Catalogue:
-    """As `data_of`, for `evaluate`: which can do with other data."""
-    try:
-        return data_of(folder)
-    except UserError as error:
-        raise UserError(
-            f"{error}\n  {folder.path} was trained on this data and it is needed again; "
-            f"or name other labelled images: fewtags evaluate {folder.path} DATA"
-        ) from error
-
-
-def _targets_for(tags: list[str], catalogue: Catalogue, data: str | Path | None) -> NDArray[np.int8]:
-    """The catalogue's targets in the model's order of tags; a tag it does not have is unknown."""
-    columns = {tag: place for place, tag in enumerate(catalogue.tags)}
-    if not columns.keys() & set(tags):
-        theirs, ours = (", ".join(some[:5]) + (", …" if len(some) > 5 else "") for some in (catalogue.tags, tags))
-        raise UserError(
-            f"{data}: the model knows none of its tags ({theirs}); the model's are {ours}. Use the same words for both"
-        )
-    unknown = np.full(len(catalogue), -1, np.int8)
-    return np.stack([catalogue.targets[:, columns[tag]] if tag in columns else unknown for tag in tags], axis=1)
 
 
 def _say_choice(choice: Choice | None, recipe: Recipe) -> None:

@@ -23,6 +23,7 @@ from fewtags.training.recipe import Recipe
 from fewtags.training.run import RunFolder, StopRequest
 
 OPTIONS_ONLY = ("seed", "tune", "protocol", "features", "prefer")  # each has an option of its own, never `--set`
+SHOWN_BAD = 5  # images that cannot be used, on the screen
 SCENES_LABELLED = 0.1  # what stays labelled of the drawn scenes unless told otherwise
 
 
