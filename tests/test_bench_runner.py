@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -197,6 +198,20 @@ def test_the_live_table_counts(capsys):
     table = live.table()
     assert [column.header for column in table.columns] == ["", "5 %", "as given"]
     assert [next(iter(column.cells)) for column in table.columns[1:]] == ["●◐", "✗·"]
+
+
+def test_the_time_left_falls_while_a_cell_runs(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("fewtags.bench.live.time", SimpleNamespace(monotonic=lambda: now[0]))
+    cells = [cell("asl", 0.05, seed) for seed in (1, 2, 3)]
+    live = told(cells, Event("running", cells[0]))
+    now[0] = 100.0
+    live.tell(Event("done", cells[0]))
+    live.tell(Event("running", cells[1]))
+    shown = []
+    for now[0] in (130.0, 190.0, 400.0):  # at last it takes longer than thought: the third cell is still to come
+        shown.append(live.summary().rpartition(", ")[2])
+    assert shown == ["2 min 50 s left", "1 min 50 s left", "1 min 40 s left"]
 
 
 def test_what_cannot_run_is_refused_before_anything_is_written(pictures, tmp_path):  # noqa: F811

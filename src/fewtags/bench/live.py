@@ -21,7 +21,7 @@ class Live:
     def __init__(self, cells: Sequence[Cell], left: Sequence[Cell], failed: dict[Cell, str]) -> None:
         self._state = dict.fromkeys(cells, "done") | dict.fromkeys(left, "waiting") | dict.fromkeys(failed, "failed")
         self._wanted = len(left)
-        self._start = self._last = time.monotonic()
+        self._start = self._last = self._last_end = time.monotonic()
         self._screen: Any = None
 
     def __enter__(self) -> "Live":
@@ -44,14 +44,16 @@ class Live:
 
     def tell(self, event: Event) -> None:
         """Show what changed; where there is no terminal, say it, or after a while how far all is."""
+        now = time.monotonic()
         if event.cell is not None:
             self._state[event.cell] = event.what
+        if event.what in ("done", "failed"):
+            self._last_end = now
         if self._screen is not None:
             self._screen.update(self.table())
             return
         if event.what == "failed" and event.cell is not None:
             say(f"failed: {event.cell.words}: {event.reason}")
-        now = time.monotonic()
         if event.what in ("done", "failed") or now - self._last > LINE_SECONDS:
             self._last = now
             say(self.summary())
@@ -63,7 +65,9 @@ class Live:
         words += [f"{count[name]} {name}" for name in ("running", "failed") if count[name]]
         ended = self._wanted - count["waiting"] - count["running"]
         if 0 < ended < self._wanted:
-            seconds = (time.monotonic() - self._start) / ended * (self._wanted - ended)
+            pace = (self._last_end - self._start) / ended
+            gone = time.monotonic() - self._last_end  # of the running cells; one that takes longer adds nothing
+            seconds = max(pace * (self._wanted - ended) - gone, pace * count["waiting"])
             words.append(f"{duration(seconds)} left")
         return ", ".join(words)
 
