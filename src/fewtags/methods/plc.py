@@ -20,7 +20,7 @@ class PLC(Method):
     year: ClassVar[int] = 2022
 
     threshold: float = Field(0.6, gt=0.5, lt=1)
-    """Sure from here upwards, and below 1 - threshold; 0.9 serves mAP better where scores are inflated, and F1 worse."""
+    """Sure from here upwards, and below 1 - threshold; 0.9 serves mAP where scores are inflated, and costs F1."""
 
     def pseudo_labels(self, batch: UnlabelledBatch) -> Pseudo:
         """What the teacher is sure of."""
