@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import re
 
 import pytest
@@ -184,6 +185,10 @@ def test_our_own_protocol_is_said_beside_the_papers(tmp_path, capsys):
         assert run(["bench", "table", str(folder), "--paper"]) == 0
         printed = " ".join(capsys.readouterr().out.split())
         assert f"here: efficientnet_lite0 at 224 px, every weight learns; {words}" in printed
+    plan = json.loads((folder / "grid.json").read_text())
+    (folder / "grid.json").write_text(json.dumps(plan | {"options": {"warmup": 12, "epochs": 3}}))
+    assert run(["bench", "table", str(folder), "--paper"]) == 0
+    assert "every weight learns (12 + 3 epochs); the test split" in " ".join(capsys.readouterr().out.split())
 
 
 def test_labels_as_given_have_a_column_at_the_end():

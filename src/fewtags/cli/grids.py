@@ -1,7 +1,7 @@
 """What `fewtags bench` does once its arguments are read."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ def run_table(folder: Path, kind: str | None, out: Path | None, rule: str, paper
         raise UserError(f"{folder}: no cell is finished yet; `fewtags bench run` goes on with it")
     beside = None
     if paper:
-        beside = published(grid.data, _protocol(records))
+        beside = published(grid.data, _protocol(records, grid.options))
         if beside is None:
             raise UserError(f"--paper: nothing was published on {grid.data}; there is voc, coco and nus")
     found = tables(records, grid.cells, rule, beside)
@@ -141,9 +141,10 @@ def _by_suffix(out: Path) -> str:
     return kinds[out.suffix.lower()]
 
 
-def _protocol(records: Sequence[Any]) -> str:
+def _protocol(records: Sequence[Any], options: Mapping[str, Any]) -> str:
     """How the runs of a grid were made, in words."""
     one = records[0]
+    epochs = f" ({options['warmup']} + {options['epochs']} epochs)" if {"warmup", "epochs"} <= options.keys() else ""
     learns = "every weight learns" if one.tune == "all" else f"frozen, {one.features} features, only heads learn"
     chooses = "the test split chooses the epoch" if one.protocol == "paper" else "the test split chooses nothing"
-    return f"{one.backbone} at {one.size} px, {learns}; {chooses}"
+    return f"{one.backbone} at {one.size} px, {learns}{epochs}; {chooses}"
