@@ -66,7 +66,7 @@ class Live:
         ended = self._wanted - count["waiting"] - count["running"]
         if 0 < ended < self._wanted:
             pace = (self._last_end - self._start) / ended
-            gone = time.monotonic() - self._last_end  # of the running cells; one that takes longer adds nothing
+            gone = time.monotonic() - self._last_end  # counts for the running cells, never for those that wait
             seconds = max(pace * (self._wanted - ended) - gone, pace * count["waiting"])
             words.append(f"{duration(seconds)} left")
         return ", ".join(words)
