@@ -82,6 +82,14 @@ def test_a_folder_that_is_no_grid_or_has_nothing_to_show(refused, tmp_path):
         assert "no cell is finished yet" in refused(verb, folder)
 
 
+def test_figures_where_a_file_lies(refused, tmp_path):
+    folder = kept(tmp_path / "b", [made_up("asl")])
+    file = tmp_path / "notes.txt"
+    file.write_text("mine")
+    assert "notes.txt is a file; figures need a folder" in refused("figures", folder, "--out", file)
+    assert file.read_text() == "mine"
+
+
 def test_damaged_files(refused, tmp_path):
     folder = kept(tmp_path / "b", [made_up("asl")])
     (folder / "records.jsonl").write_text("{}\n")

@@ -81,7 +81,10 @@ def run_figures(folder: Path, out: Path | None) -> None:
     _, records = _records(folder)
     if not records:
         raise UserError(f"{folder}: no cell is finished yet; `fewtags bench run` goes on with it")
-    for file in save_figures(records, out or folder / "figures"):
+    out = out or folder / "figures"
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out} is a file; figures need a folder: name another with --out, or remove it")
+    for file in save_figures(records, out):
         print(file)
 
 
