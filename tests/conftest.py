@@ -22,9 +22,14 @@ def cache(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture
-def forget_my_package():
-    """The documents call a user's package by one name; what one test imported must not be found by the next."""
+@pytest.fixture(autouse=True)
+def forget_packages_of_tests(tmp_path_factory):
+    """What a test wrote and imported must not be found by the next one that gives a package the same name."""
+    before = set(sys.modules)
     yield
-    for name in [name for name in sys.modules if name.split(".")[0] == "my_package"]:
-        del sys.modules[name]
+    base = str(tmp_path_factory.getbasetemp())
+    for name in sys.modules.keys() - before:
+        module = sys.modules[name]
+        places = [getattr(module, "__file__", None), *getattr(module, "__path__", [])]
+        if any(str(place).startswith(base) for place in places):
+            del sys.modules[name]

@@ -15,7 +15,7 @@ def blocks(language):
 
 
 @pytest.fixture
-def package(tmp_path, monkeypatch, forget_my_package):
+def package(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "my_package").mkdir()

@@ -290,11 +290,7 @@ FIXED = '''
 @pytest.fixture
 def their_package(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    yield tmp_path
-    import sys
-
-    for name in [name for name in sys.modules if name.startswith("their_package")]:
-        del sys.modules[name]
+    return tmp_path
 
 
 def test_a_method_of_another_package_is_found_and_runs(their_package):

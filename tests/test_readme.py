@@ -79,7 +79,7 @@ def test_the_table_of_the_readme_names_the_verbs_there_are(capsys):
     assert sorted(named) == sorted(re.findall(r"^  (\w+) ", commands, re.MULTILINE))
 
 
-@pytest.mark.usefixtures("_small_training", "forget_my_package")
+@pytest.mark.usefixtures("_small_training")
 def test_the_method_of_contributing_works_from_a_package_of_ones_own(tmp_path, monkeypatch):
     (block,) = blocks(CONTRIBUTING, "python")
     package = tmp_path / "my_package"
