@@ -7,7 +7,6 @@ import pytest
 from PIL import Image
 
 from fewtags.bench.figures import (
-    MARKS,
     STYLE,
     _line,
     _spread_out,
@@ -91,15 +90,30 @@ def test_a_study_compares_the_same_seeds_and_counts_the_default_once():
 
 def test_rows_can_be_told_apart_in_grey():
     rows = [made_up(name).row for name in NAMES]
-    looks = [_line(row, rows) for row in rows]
-    shapes = [
-        (look["marker"], look.get("markerfacecolor") in ("white", "#DDDDDD") and look["markerfacecolor"])
-        for look in looks
-    ]
-    assert len(set(shapes)) == len(shapes)
-    other = row_of("d2l", {"beta": "1"})
-    assert _line(other, [*rows, other])["marker"] in MARKS
+    rows += [row_of("cap", {"warmup": str(number)}) for number in range(8)]  # as many without a name
+    shapes = {(look["marker"], look.get("markerfacecolor", "")) for look in (_line(row, rows) for row in rows)}
+    assert len(shapes) == len(rows)
+    assert not {("P", "none"), ("X", "none")} & shapes  # open crosses of this size look filled
     assert STYLE["svg.hashsalt"]
+
+
+def test_rows_without_a_name_that_belong_to_no_study_stand_beside_the_named_ones():
+    longer = replace(made_up("cap", value=80), settings={"warmup": "48"})
+    axes = next(one for one in figures([*full(), longer]) if one.name == "cost").draw().axes[0]
+    names = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert len(names) == len(NAMES) + 1
+    assert {"cap warmup=48", "CAP"} <= set(names)
+
+
+def test_one_seed_has_no_band():
+    records = [made_up("d2l", share, seed, 70 + seed) for share in (0.01, 0.05, 0.1) for seed in (1, 2)]
+    for given, bands, words in (
+        (records, 1, "mAP, %; mean over 2 seeds"),
+        ([one for one in records if one.seed == 1], 0, "mAP, %; one seed"),
+    ):
+        axes = next(one for one in figures(given) if one.name == "map-over-share").draw().axes[0]
+        assert axes.get_ylabel() == words
+        assert sum(len(one.get_paths()) for one in axes.collections) == bands
 
 
 @pytest.mark.parametrize("heights", [[0.5] * 6, [0.0, 0.01, 0.02, 0.99, 1.0], [0.1, 0.5, 0.9], [0.9] * 12])

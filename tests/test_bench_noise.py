@@ -1,5 +1,7 @@
 """What may be chance: figures under other draws of the test images, against a plain loop; and the paired test."""
 
+import itertools
+
 import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score
@@ -85,6 +87,21 @@ def test_identical_runs_are_noise_and_clearly_different_ones_are_not():
 def test_one_seed_is_judged_by_the_images_alone():
     assert not is_noise({1: figures_of(0.5)}, {1: figures_of(3.0)})
     assert is_noise({1: figures_of(0.5, seed=1)}, {1: figures_of(0.5, seed=2)})
+
+
+def test_the_interval_is_over_every_choice_of_seeds_and_every_draw_of_images():
+    rng = np.random.default_rng(3)
+    ours, theirs = ({seed: rng.normal(size=40) for seed in (1, 2, 3)} for _ in range(2))
+    values = [ours[seed] - theirs[seed] for seed in (1, 2, 3)]
+    means = [np.mean([values[one] for one in chosen], axis=0) for chosen in itertools.product(range(3), repeat=3)]
+    assert difference(ours, theirs) == pytest.approx(tuple(np.percentile(means, [2.5, 97.5])))
+
+
+def test_many_seeds_are_drawn():
+    flat = np.zeros(10)
+    low, high = difference({seed: flat + seed for seed in range(8)}, dict.fromkeys(range(8), flat))
+    spread = np.std(range(8)) / np.sqrt(8)
+    assert (low, high) == pytest.approx((3.5 - 1.96 * spread, 3.5 + 1.96 * spread), abs=0.15)
 
 
 def test_what_seeds_disagree_about_is_noise():

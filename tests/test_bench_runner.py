@@ -195,7 +195,8 @@ def test_the_live_table_counts(capsys):
     assert live.summary().startswith("cells: 1 of 4 done, 1 running, 1 failed, ")
     assert live.summary().endswith(" left")
     assert "failed: asl, seed 1: no reason" in capsys.readouterr().err
-    table = live.table()
+    summary, table = live.table().renderables
+    assert str(summary) == live.summary()
     assert [column.header for column in table.columns] == ["", "5 %", "as given"]
     assert [next(iter(column.cells)) for column in table.columns[1:]] == ["●◐", "✗·"]
 

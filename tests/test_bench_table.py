@@ -79,6 +79,10 @@ def test_no_paired_test_is_claimed_where_no_draws_were_kept():
     # the draws are of CF1 under the rule `mat`
     assert noisy("mat")
     assert not noisy("half")
+    untested = [one.title for one in made(drawn, rule="half") if "no paired test" in one.notes]
+    assert [title.partition(",")[0] for title in untested] == ["CF1", "OF1", "CF1 of the last pseudo-labels"]
+    under_rules = next(one for one in made(drawn) if "same rules" in one.title)
+    assert "own, half, top_k: no paired test" in under_rules.notes
 
 
 def test_missing_cells_are_shown_as_missing():
@@ -97,6 +101,22 @@ def test_rows_are_compared_over_the_seeds_that_most_of_them_have():
     assert texts(dict(found[0].lines))["D2L + MAT"] == ["73.0 ± 1.4"]
     over_all = next(table for table in found if "more seeds" in table.title)
     assert texts(dict(over_all.lines)) == {"D2L + MAT": ["78.7 ± 9.9"]}
+
+
+def test_where_as_many_rows_have_more_seeds_the_fewer_are_compared_and_nothing_is_called_missing():
+    counts = {"asl": 2, "bce": 2, "cap": 3, "d2l": 3}
+    records = [made_up(name, 0.05, seed, 70 + 9 * seed) for name, count in counts.items() for seed in range(count)]
+    found = made(records)
+    assert set(map(tuple, texts(dict(found[0].lines)).values())) == {("74.5 ± 6.4",)}
+    assert not any("missing" in note for table in found for note in table.notes)
+
+
+def test_a_row_stands_among_those_with_more_seeds_only_where_it_has_more():
+    counts = {("asl", 0.05): 2, ("asl", 0.1): 2, ("cap", 0.05): 2, ("cap", 0.1): 2, ("d2l", 0.05): 3, ("d2l", 0.1): 2,
+              ("mat", 0.05): 2, ("mat", 0.1): 3}  # fmt: skip
+    records = [made_up(*where, seed) for where, count in counts.items() for seed in range(count)]
+    over_all = next(table for table in made(records) if "more seeds" in table.title)
+    assert texts(dict(over_all.lines)) == {"D2L + MAT": ["70.0 ± 0.0", ""], "MAT": ["", "70.0 ± 0.0"]}
 
 
 def test_a_row_with_fewer_seeds_than_the_others_says_so():
@@ -185,10 +205,13 @@ def test_our_own_protocol_is_said_beside_the_papers(tmp_path, capsys):
         assert run(["bench", "table", str(folder), "--paper"]) == 0
         printed = " ".join(capsys.readouterr().out.split())
         assert f"here: efficientnet_lite0 at 224 px, every weight learns; {words}" in printed
-    plan = json.loads((folder / "grid.json").read_text())
-    (folder / "grid.json").write_text(json.dumps(plan | {"options": {"warmup": 12, "epochs": 3}}))
-    assert run(["bench", "table", str(folder), "--paper"]) == 0
-    assert "every weight learns (12 + 3 epochs); the test split" in " ".join(capsys.readouterr().out.split())
+    longer = made_up("asl", settings={"epochs": "48"})
+    for others, words in (([], "(12 + 3 epochs)"), ([longer], "(12 + 3 epochs where a row names none)")):
+        folder = kept(tmp_path / str(len(others)), [made_up("d2l", tune="all", features="pixels"), *others])
+        plan = json.loads((folder / "grid.json").read_text())
+        (folder / "grid.json").write_text(json.dumps(plan | {"options": {"warmup": 12, "epochs": 3}}))
+        assert run(["bench", "table", str(folder), "--paper"]) == 0
+        assert f"every weight learns {words}; the test split" in " ".join(capsys.readouterr().out.split())
 
 
 def test_labels_as_given_have_a_column_at_the_end():
@@ -222,12 +245,14 @@ def test_latex_is_escaped_and_bold():
     assert r"x\_y|z* & \textbf{70.0 $\pm$ 1.3} & 3.0 $\pm$ 0.1 (2 of 3)$^{\sim}$ \\" in text
     assert r"\textbackslash{}n\textasciicircum{}\textasciitilde{} & -- &  \\" in text
     assert text.count(r"\begin{tabular}{lrr}") == text.count(r"\end{tabular}") == 1
-    assert not re.search(r"(?<!\\)[&]\s*b", text.replace("% A_1 & b", ""))
+    assert r"\caption{A\_1 \& b. Bold: best.}" in text
+    assert not re.search(r"(?<!\\)[&]\s*b", text)
 
 
 def test_csv_has_a_line_a_number():
     rows = list(csv.DictReader(io.StringIO(as_csv(ODD))))
-    assert len(rows) == 4
+    assert len(rows) == 4 + 1
+    assert (rows[-1]["row"], rows[-1]["column"], rows[-1]["mean"]) == ("note", "bold: best", "")
     assert list(rows[0].values()) == ["A_1 & b", "x_y|z*", "5 %", "70.040", "1.260", "2", "2", "1", "0"]
     assert (rows[2]["mean"], rows[2]["wanted"]) == ("", "2")
 
@@ -236,8 +261,8 @@ def test_a_terminal_of_a_hundred_columns_shows_every_number_whole():
     shares = (0.01, 0.05, 0.1, 0.15, 0.2)
     rules = {rule: {"cf1": 71.23, "of1": 68.77} for rule in ("mat", "own", "half", "top_k")}
     records = [
-        made_up(name, share, seed, 60 + seed * 9, rules=rules)
-        for name in NAMES
+        made_up(name, share, seed, 60 + place / 10 + 100 * share + seed * 9, rules=rules)
+        for place, name in enumerate(NAMES)
         for share in shares
         for seed in (1, 2, 3)
     ]
@@ -249,7 +274,7 @@ def test_a_terminal_of_a_hundred_columns_shows_every_number_whole():
         assert all(entry.text(table.digits) in text for _, line in table.lines for entry in line)
     quality = text.split("\n\n")[0].splitlines()
     assert sum(line.startswith("D2L + MAT ") for line in quality) == 2  # ten columns in two parts, the names in both
-    assert "*78.0" in text
+    assert f"*{78 + (len(NAMES) - 1) / 10 + 1:.1f}" in text
     assert "*: best" in text
 
 
@@ -289,6 +314,6 @@ def test_records_without_run_folders_are_enough_and_stay_as_they_are(tmp_path):
 def test_a_damaged_record_is_named_with_its_line(tmp_path):
     folder = kept(tmp_path, [made_up("asl")])
     with (folder / "records.jsonl").open("a") as file:
-        file.write('{"method": "asl"}\n')
-    with pytest.raises(UserError, match=r"records\.jsonl, line 2: not a record"):
+        file.write('\n{"method": "asl"}\n')
+    with pytest.raises(UserError, match=r"records\.jsonl, line 3: not a record.*remove this line"):
         read_records(folder)

@@ -1,5 +1,6 @@
 """The figures of a grid, in one style that can be read in grey: every row has its own mark and its name beside it."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +24,9 @@ FOREMOST: dict[str, tuple[str, Any, str]] = {
     "dicap": ("#CC79A7", (0, (5, 1.5, 1, 1.5)), "d"),
 }
 GREY = "#8A8A8A"
-MARKS = ("o", "s", "^", "D", "v", "P", "X", "<")  # filled, then hollow, then light: 24 rows differ without colour
+# 24 marks that differ without colour: filled, hollow, light; hollow and light crosses would look filled
+MARKS = (*((mark, GREY) for mark in "os^DvPX<"), *((mark, "none") for mark in "os^Dv+x<"),
+         *((mark, "#DDDDDD") for mark in "os^Dv12<"))  # fmt: skip
 STYLE: dict[Any, Any] = {
     "font.size": 9, "axes.titlesize": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
     "grid.color": "#E4E4E4", "grid.linewidth": 0.6, "legend.frameon": False, "legend.fontsize": 8, "figure.dpi": 150,
@@ -49,10 +52,10 @@ class Figure:
 def figures(records: Sequence[Record]) -> list[Figure]:
     """Those that the records have something to show for."""
     made = []
-    named = [one for one in records if _named(one)]
-    named = comparable(named, usual_seeds(one.cell for one in named))
+    plain = [one for one in records if not _of_a_study(one)] or records
+    plain = comparable(plain, usual_seeds(one.cell for one in plain))
     for share in sorted({one.labelled for one in records}, key=lambda share: (share is None, share)):
-        mine = [one for one in named if one.labelled == share and len(one.pseudo) > 1]
+        mine = [one for one in plain if one.labelled == share and len(one.pseudo) > 1]
         if mine:
             name = "as-given" if share is None else f"{share:g}"
             made.append(Figure(f"pseudo-labels-{name}", partial(draw_pseudo, mine, share)))
@@ -62,7 +65,7 @@ def figures(records: Sequence[Record]) -> list[Figure]:
         for setting in STUDIES
         if len({value_of(one, setting) for one in studied(measured, setting)}) > 1
     ]
-    plain = [one for one in named if "map" in one.figures] or measured
+    plain = [one for one in plain if "map" in one.figures]
     if len({one.labelled for one in plain if one.labelled is not None}) > 1:
         made.append(Figure("map-over-share", partial(draw_shares, plain)))
     if plain:
@@ -102,7 +105,7 @@ def draw_pseudo(records: Sequence[Record], share: float | None) -> Any:
     equal = len(set(lengths.values())) == 1  # else a method with many short epochs would leave the others no room
     where = "" if share is None else f", {100 * share:g} % labelled"
     below = "epoch of the main stage" if equal else "part of the main stage, %"
-    figure, axes = _axes(f"Quality of pseudo-labels{where}", below, "CF1, %", len(rows))
+    figure, axes = _axes(f"Quality of pseudo-labels{where}", below, f"CF1, %; {_over_seeds(records)}", len(rows))
     ends = []
     for row, length in lengths.items():
         mean = np.mean([curve[:length] for curve in curves[row]], axis=0)
@@ -141,7 +144,7 @@ def draw_study(records: Sequence[Record], setting: str) -> Any:
     title, axis = STUDIES[setting]
     mine = studied(records, setting)
     values = sorted({value_of(one, setting) for one in mine}, key=_number)
-    figure, axes = _axes(f"D2L + MAT: {title}", axis, "mAP, %")
+    figure, axes = _axes(f"D2L + MAT: {title}", axis, f"mAP, %; {_over_seeds(mine)}")
     for place, share in enumerate(sorted({one.labelled for one in mine}, key=lambda share: (share is None, share))):
         here = [one for one in mine if one.labelled == share]
         groups = [[one.figures["map"] for one in here if value_of(one, setting) == value] for value in values]
@@ -161,7 +164,7 @@ def draw_shares(records: Sequence[Record]) -> Any:
     """mAP over the labelled share; a band of one standard deviation over seeds for the rows one looks for."""
     rows = ordered(dict.fromkeys(one.row for one in records if one.labelled is not None))
     title = "mAP over the share of labelled images"
-    figure, axes = _axes(title, "labelled images, %", "mAP, %", len(rows))
+    figure, axes = _axes(title, "labelled images, %", f"mAP, %; {_over_seeds(records)}", len(rows))
     ends = []
     for row in rows:
         mine = [one for one in records if one.row == row and one.labelled is not None]
@@ -190,16 +193,19 @@ def draw_cost(records: Sequence[Record]) -> Any:
     where = "" if share is None else f", {100 * share:g} % labelled"
     frozen = all(one.tune == "heads" for one in records)
     axis = "seconds of CPU a run, features at hand" if frozen else "seconds a run"
-    figure, axes = _axes(f"Cost and quality{where}", axis, "mAP, %", len(rows))
+    shown = [one for one in records if one.labelled == share]
+    figure, axes = _axes(f"Cost and quality{where}", axis, f"mAP, %; {_over_seeds(shown)}", len(rows))
     points = []
     for row in rows:
-        mine = [one for one in records if one.row == row and one.labelled == share]
+        mine = [one for one in shown if one.row == row]
         points.append(
             (float(np.mean([one.cost for one in mine])), float(np.mean([one.figures["map"] for one in mine])))
         )
     # the list of names stands in the order of the heights
     for place in sorted(range(len(rows)), key=lambda place: -points[place][1]):
-        style = _line(rows[place], rows) | {"linestyle": "", "markersize": 7}
+        style = _line(rows[place], rows)
+        # where two lie on each other the open mark lies above the filled one
+        style |= {"linestyle": "", "markersize": 7, "zorder": 3 if style.get("markerfacecolor") in (None, GREY) else 4}
         axes.plot(*points[place], label=label(rows[place]), **style)
     if max(x for x, _ in points) > 4 * min(x for x, _ in points) > 0:
         axes.set_xscale("log")
@@ -210,13 +216,21 @@ def draw_cost(records: Sequence[Record]) -> Any:
     return figure
 
 
-def _named(record: Record) -> bool:
-    """Whether its row has a name; the many rows of studies have figures of their own."""
-    return record.row.name in NAMES
+def _of_a_study(record: Record) -> bool:
+    """Whether it is one of the many rows that have a figure of their own."""
+    return record.row.name not in NAMES and record.method == "d2l" and len(STUDIES.keys() & record.settings.keys()) == 1
 
 
 def _mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
-    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    """One value has no spread, so nothing is drawn for it."""
+    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
+
+
+def _over_seeds(records: Sequence[Record]) -> str:
+    """`mean over 1 to 3 seeds`."""
+    counts = sorted(Counter((one.row, one.labelled) for one in records).values())
+    several = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
+    return "one seed" if counts[-1] == 1 else f"mean over {several} seeds"
 
 
 def _axes(title: str, x: str, y: str, rows: int = 0) -> tuple[Any, Any]:
@@ -231,18 +245,19 @@ def _axes(title: str, x: str, y: str, rows: int = 0) -> tuple[Any, Any]:
 
 
 def _line(row: Row, rows: Sequence[Row]) -> dict[str, Any]:
-    """Colour, dash, mark of a row; a row with a name looks the same in every figure."""
+    """Colour, dash, mark of a row; a row with a name looks the same in every figure, others come after these."""
     if row.name in FOREMOST:
         colour, dash, mark = FOREMOST[row.name]
         return {"color": colour, "linestyle": dash, "linewidth": 1.8, "marker": mark, "markersize": 6, "zorder": 3}
     names = [name for name in NAMES if name not in FOREMOST]
-    number = names.index(row.name) if row.name in names else len(names) + rows.index(row)
+    names += [other.name for other in rows if other.name not in NAMES]
+    mark, fill = MARKS[names.index(row.name) % len(MARKS)]
     return {
         "color": GREY,
         "linewidth": 0.8,
-        "marker": MARKS[number % len(MARKS)],
+        "marker": mark,
         "markersize": 4,
-        "markerfacecolor": (GREY, "white", "#DDDDDD")[number // len(MARKS) % 3],
+        "markerfacecolor": fill,
         "markeredgewidth": 0.9,
         "zorder": 2,
     }

@@ -36,7 +36,10 @@ def as_markdown(tables: Sequence[Table]) -> str:
 
 
 def as_csv(tables: Sequence[Table]) -> str:
-    """One line a number: table, row, column, mean, standard deviation, seeds (done, wanted), best, noise."""
+    """One line a number: table, row, column, mean, standard deviation, seeds (done, wanted), best, noise.
+
+    What a table says below its numbers stands in lines without any: row `note`, the words as the column.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["table", "row", "column", "mean", "std", "seeds", "wanted", "best", "noise"])
@@ -46,20 +49,23 @@ def as_csv(tables: Sequence[Table]) -> str:
                 mean, spread = ("" if value is None else f"{value:.3f}" for value in (one.mean, one.spread))
                 writer.writerow([table.title, name, column, mean, spread, one.seeds, one.wanted, int(one.best),
                                  int(one.noise)])  # fmt: skip
+        writer.writerows([table.title, "note", note, "", "", "", "", "", ""] for note in table.notes)
     return text.getvalue()
 
 
 def as_latex(tables: Sequence[Table]) -> str:
-    """booktabs tables; what LaTeX reads as commands is escaped."""
+    """booktabs tables, the notes in the caption; what LaTeX reads as commands is escaped."""
     parts = []
     for table in tables:
-        lines = [f"% {table.title}", r"\begin{tabular}{l" + "r" * len(table.columns) + "}", r"\toprule"]
+        caption = _tex(". ".join([table.title, *(f"{note[0].upper()}{note[1:]}" for note in table.notes)]))
+        lines = [r"\begin{table}", r"\centering", rf"\caption{{{caption}.}}"]
+        lines += [r"\begin{tabular}{l" + "r" * len(table.columns) + "}", r"\toprule"]
         lines.append(" & ".join(["", *map(_tex, table.columns)]) + r" \\")
         lines.append(r"\midrule")
         for name, entries in table.lines:
             cells = [_tex_entry(one, table.digits) for one in entries]
             lines.append(" & ".join([_tex(name), *cells]) + r" \\")
-        parts.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}", *(f"% {note}" for note in table.notes)]))
+        parts.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -103,11 +109,12 @@ def _plain(text: str) -> str:
 
 
 def _tex(text: str) -> str:
-    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+               "±": r"$\pm$", "–": "--"}  # fmt: skip
     return "".join(special.get(one, "\\" + one if one in "&%$#_{}" else one) for one in text)
 
 
 def _tex_entry(one: Entry, digits: int) -> str:
-    text = _tex(one.text(digits).replace(" ~", "", 1)).replace("±", r"$\pm$").replace("–", "--")
+    text = _tex(one.text(digits).replace(" ~", "", 1))
     text += r"$^{\sim}$" if one.noise else ""
     return rf"\textbf{{{text}}}" if one.best else text

@@ -73,6 +73,7 @@ class Live:
 
     def table(self) -> Any:
         """A line a row, a column a labelled share: what each seed is at."""
+        from rich.console import Group
         from rich.table import Table
         from rich.text import Text
 
@@ -81,11 +82,11 @@ class Live:
         for cell, state in self._state.items():
             mine = marks.setdefault(cell.row, dict.fromkeys(shares, ""))
             mine[cell.labelled] += SIGNS[state]
-        # above the table: a terminal that is too low for it cuts its end off
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", title=self.summary(), title_justify="left")
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
         table.add_column("")
         for share in shares:
             table.add_column("as given" if share is None else f"{100 * share:g} %")
         for row, mine in marks.items():
             table.add_row(Text(row.name), *mine.values())
-        return table
+        # the summary above: a terminal that is too low for the table cuts its end off
+        return Group(Text(self.summary(), style="italic"), table)

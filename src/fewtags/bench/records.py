@@ -118,7 +118,10 @@ def read_records(folder: Path) -> list[Record]:
     if not file.is_file():
         return []
     lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    return [_parsed(line, f"{file}, line {number}") for number, line in enumerate(lines, start=1)]
+    remedy = "remove this line; `fewtags bench run` makes what is then missing"
+    return [
+        _parsed(line, f"{file}, line {number}", remedy) for number, line in enumerate(lines, start=1) if line.strip()
+    ]
 
 
 def refresh_records(folder: Path, cells: Iterable[Cell]) -> list[Record]:
@@ -128,7 +131,8 @@ def refresh_records(folder: Path, cells: Iterable[Cell]) -> list[Record]:
     fresh = [cell for cell in cells if cell not in known and finished(folder / cell.folder)]
     for cell in fresh:
         file = folder / cell.folder / FILE_OF_A_CELL
-        known[cell] = _parsed(file.read_text(encoding="utf-8", errors="replace"), str(file))
+        remedy = "remove the file and give the `fewtags bench run` once more"
+        known[cell] = _parsed(file.read_text(encoding="utf-8", errors="replace"), str(file), remedy)
     found = [known[cell] for cell in cells if cell in known]
     if fresh:
         _write(folder, found)
@@ -136,12 +140,15 @@ def refresh_records(folder: Path, cells: Iterable[Cell]) -> list[Record]:
 
 
 def usual_seeds(cells: Iterable[Cell]) -> dict[float | None, frozenset[int]]:
-    """At every share the seeds that most rows have: only means over the same seeds can be compared."""
+    """At every share the seeds that most rows have: only means over the same seeds can be compared.
+
+    Of sets that equally many have the smallest: rows with more seeds have these too, as a rule.
+    """
     seeds: dict[float | None, dict[Row, set[int]]] = {}
     for cell in cells:
         seeds.setdefault(cell.labelled, {}).setdefault(cell.row, set()).add(cell.seed)
     counted = {share: Counter(map(frozenset, rows.values())) for share, rows in seeds.items()}
-    return {share: max(count, key=lambda some: (count[some], len(some))) for share, count in counted.items()}
+    return {share: max(count, key=lambda some: (count[some], -len(some))) for share, count in counted.items()}
 
 
 def comparable(records: Sequence[Record], usual: Mapping[float | None, frozenset[int]]) -> list[Record]:
@@ -157,13 +164,12 @@ def forget_records(folder: Path, cells: Iterable[Cell]) -> None:
         _write(folder, [one for one in records if one.cell not in gone])
 
 
-def _parsed(line: str, where: str) -> Record:
+def _parsed(line: str, where: str, remedy: str) -> Record:
     try:
         return _RECORD.validate_json(line)
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
-        raise UserError(f"{where}: not a record of a run of this version ({reason}); "
-                        "remove the file and give the `fewtags bench run` once more") from error  # fmt: skip
+        raise UserError(f"{where}: not a record of a run of this version ({reason}); {remedy}") from error
 
 
 def _write(folder: Path, records: Iterable[Record]) -> None:

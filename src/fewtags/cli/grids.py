@@ -148,6 +148,8 @@ def _protocol(records: Sequence[Any], options: Mapping[str, Any]) -> str:
     """How the runs of a grid were made, in words."""
     one = records[0]
     epochs = f" ({options['warmup']} + {options['epochs']} epochs)" if {"warmup", "epochs"} <= options.keys() else ""
+    if epochs and any({"warmup", "epochs"} & record.settings.keys() for record in records):
+        epochs = epochs.replace(")", " where a row names none)")
     learns = "every weight learns" if one.tune == "all" else f"frozen, {one.features} features, only heads learn"
     chooses = "the test split chooses the epoch" if one.protocol == "paper" else "the test split chooses nothing"
     return f"{one.backbone} at {one.size} px, {learns}{epochs}; {chooses}"
