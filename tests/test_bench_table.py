@@ -3,7 +3,10 @@
 import csv
 import io
 import json
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -291,6 +294,14 @@ def test_the_command_writes_what_the_name_of_the_file_says(tmp_path, capsys):
         printed = capsys.readouterr()
         assert mark in printed.out
         assert printed.err == ""
+
+
+def test_a_terminal_that_knows_no_such_signs_gets_the_numbers(tmp_path):
+    folder = kept(tmp_path, [made_up("asl", seed=seed, value=70 + seed) for seed in (1, 2)])
+    command = [sys.executable, "-m", "fewtags", "bench", "table", str(folder)]
+    printed = subprocess.run(command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, text=True)
+    assert (printed.returncode, printed.stderr) == (0, "")
+    assert "*71.5 ? 0.7" in printed.stdout
 
 
 def test_missing_cells_are_said_and_strict_refuses_them(tmp_path, capsys):

@@ -1,5 +1,6 @@
 """The command line: verbs, exit codes and nothing else. torch is imported by the verbs that need it."""
 
+import io
 import shlex
 import sys
 import warnings
@@ -12,6 +13,8 @@ DONE, WRONG_INPUT, FAULT, INTERRUPTED = 0, 2, 3, 130
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and leave with its exit code: 0 done, 2 wrong input, 3 fault, 130 interrupted."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # ± and – where the terminal knows no such signs
     sys.exit(run(arguments))
 
 
