@@ -1,0 +1,23 @@
+"""What is written below results/ is what the records beside it say."""
+
+from pathlib import Path
+
+import pytest
+
+from fewtags.cli import run
+
+RESULTS = Path(__file__).parent.parent / "results"
+GRIDS = sorted(file.parent for file in RESULTS.rglob("grid.json"))
+
+
+def test_there_are_grids():
+    assert {grid.name for grid in GRIDS} >= {"crops", "evidence", "tuned"}
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=lambda grid: grid.name)
+@pytest.mark.parametrize("name", ["table.md", "table.csv"])
+def test_make_results_would_change_nothing(grid, name, tmp_path, capsys):
+    file = tmp_path / name
+    assert run(["bench", "table", str(grid), "--paper", "--out", str(file)]) == 0
+    assert file.read_bytes() == (grid / name).read_bytes()
+    assert "missing" not in capsys.readouterr().err
