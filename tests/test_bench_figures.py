@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from fewtags.bench.figures import (
+    MARKS,
     STYLE,
     _line,
     _spread_out,
@@ -103,6 +104,16 @@ def test_rows_without_a_name_that_belong_to_no_study_stand_beside_the_named_ones
     names = [text.get_text() for text in axes.get_legend().get_texts()]
     assert len(names) == len(NAMES) + 1
     assert {"cap warmup=48", "CAP"} <= set(names)
+
+
+def test_rows_without_a_name_keep_the_order_of_the_records():
+    values = [str(number) for number in range(7)]
+    records = [
+        replace(made_up("cap", value=70 - number), settings={"warmup": value}) for number, value in enumerate(values)
+    ]
+    axes = next(one for one in figures(records) if one.name == "cost").draw().axes[0]
+    marks = [line.get_marker() for line in axes.get_lines()]
+    assert marks == [mark for mark, _ in MARKS[16 : 16 + 7]]
 
 
 def test_one_seed_has_no_band():

@@ -97,6 +97,15 @@ def test_the_interval_is_over_every_choice_of_seeds_and_every_draw_of_images():
     assert difference(ours, theirs) == pytest.approx(tuple(np.percentile(means, [2.5, 97.5])))
 
 
+def test_a_zero_that_is_added_up_is_a_zero():
+    base = np.array([70.1, 70.3, 70.7])
+    ours = {seed: base + shift for seed, shift in ((1, 0.1), (2, 0.2), (3, -0.3))}
+    theirs = {seed: base + shift for seed, shift in ((1, 0.0), (2, 0.1), (3, -0.1))}
+    low, high = difference(ours, theirs)  # +0.1, +0.1, -0.2: the middle of the 27 choices is zero
+    assert (low, high) == (-0.2, 0.1)
+    assert difference({1: base + 0.1, 2: base}, {1: base, 2: base})[0] == 0.0
+
+
 def test_many_seeds_are_drawn():
     flat = np.zeros(10)
     low, high = difference({seed: flat + seed for seed in range(8)}, dict.fromkeys(range(8), flat))

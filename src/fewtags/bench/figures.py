@@ -187,7 +187,8 @@ def draw_cost(records: Sequence[Record]) -> Any:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     shares = dict.fromkeys(one.labelled for one in records)
-    rows_at = {share: {one.row for one in records if one.labelled == share} for share in shares}
+    # not sets: rows without a name keep the order of the records, and with it their marks
+    rows_at = {share: dict.fromkeys(one.row for one in records if one.labelled == share) for share in shares}
     share = max(shares, key=lambda each: (len(rows_at[each]), each == 0.05))
     rows = ordered(rows_at[share])
     where = "" if share is None else f", {100 * share:g} % labelled"

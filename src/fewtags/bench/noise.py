@@ -19,7 +19,7 @@ def difference(ours: Mapping[int, Floats], theirs: Mapping[int, Floats]) -> tupl
         return None
     table = np.stack([np.asarray(ours[seed]) - np.asarray(theirs[seed]) for seed in seeds])  # [seeds, draws]
     low, high = np.percentile(_choices(len(seeds)) @ table, [2.5, 97.5])
-    return float(low), float(high)
+    return round(float(low), 9), round(float(high), 9)  # a zero that was added up in another order is a zero
 
 
 def _choices(seeds: int) -> Floats:
