@@ -47,6 +47,8 @@ screenshots: .venv/ready-dev
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[onnx,review]'
 	touch $@
 
-.venv/ready-dev: .venv/ready
+# all of the above and more, so it makes that one too: pip then looks for packages once, not twice
+.venv/ready-dev: pyproject.toml constraints.txt
+	test -d .venv || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[onnx,bench,review,dev]'
-	touch $@
+	touch .venv/ready $@
