@@ -47,8 +47,9 @@ screenshots: .venv/ready-dev
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[onnx,review]'
 	touch $@
 
-# all of the above and more, so it makes that one too: pip then looks for packages once, not twice
+# all of the above and more, so it makes that one too: pip then looks for packages once, not twice; modules are
+# compiled when they are first imported, which spares a minute for those that never are
 .venv/ready-dev: pyproject.toml constraints.txt
 	test -d .venv || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[onnx,bench,review,dev]'
+	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[onnx,bench,review,dev]'
 	touch .venv/ready $@
