@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fewtags.export.onnx_model import export_onnx
-from fewtags.export.onnx_tagger import OnnxTagger
-from fewtags.features import forward
-from fewtags.features.engine import TorchEngine
-from fewtags.tagging import Tagger
+from fewtags.encoders import forward
+from fewtags.encoders.runtime import TorchEngine
+from fewtags.model.onnx_export import export_onnx
+from fewtags.model.onnx_tagger import OnnxTagger
+from fewtags.model.tagger import Tagger
 
 
 class RandomImages:

@@ -17,14 +17,14 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
+from fewtags.backbones.base import build_backbone
 from fewtags.data import read
-from fewtags.data.scenes import draw
-from fewtags.features.engine import BATCH, make_engine
-from fewtags.features.evidence import make_readers, square
-from fewtags.models import build_backbone
-from fewtags.training.evidence import EvidenceTable
+from fewtags.encoders.evidence import EvidenceTable
+from fewtags.encoders.runtime import BATCH, make_engine
+from fewtags.encoders.windows import make_readers, square
+from fewtags.scenes.draw import draw
 from fewtags.training.prepare import Features, fill, fingerprints
-from fewtags.training.run import StopRequest
+from fewtags.training.run_folder import StopRequest
 
 SIZE = 448
 BACKBONES = ("efficientnet_lite0", "efficientnet_lite2")

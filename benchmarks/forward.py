@@ -14,11 +14,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fewtags.data.scenes import draw
-from fewtags.features.engine import BATCH, OnnxEngine, TorchEngine
+from fewtags.backbones.base import build_backbone
+from fewtags.encoders.runtime import BATCH, OnnxEngine, TorchEngine
 from fewtags.methods import make_method
-from fewtags.models import Adapter, Heads, Network, build_backbone
-from fewtags.tagging import Model, ModelInfo, Tagger, save_model
+from fewtags.methods.parts.heads import Adapter, Heads
+from fewtags.model.network import Network
+from fewtags.model.saved import Model, ModelInfo, save_model
+from fewtags.model.tagger import Tagger
+from fewtags.scenes.draw import draw
 
 SIZE, PATCHES, CHUNK = 224, 2, 50
 

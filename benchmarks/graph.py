@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fewtags import graph
+from fewtags.solvers import graph
 
 WIDTH, NEIGHBOURS, CLUSTERS = 256, 30, 200
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from sklearn.metrics import average_precision_score
 
-from fewtags.evaluation import mean_average_precision
+from fewtags.metrics import mean_average_precision
 from fewtags.thresholds import metric_adaptive
 
 

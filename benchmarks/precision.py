@@ -26,13 +26,13 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from torch import Tensor
 
+from fewtags.backbones.base import build_backbone
 from fewtags.data import Catalogue, Role, read
-from fewtags.data.scenes import draw
-from fewtags.evaluation.metrics import mean_average_precision
-from fewtags.features.engine import BATCH, exported
-from fewtags.features.evidence import Evidence, make_readers, square
-from fewtags.models import build_backbone
-from fewtags.regression import fit_regression
+from fewtags.encoders.runtime import BATCH, exported
+from fewtags.encoders.windows import Evidence, make_readers, square
+from fewtags.metrics.multilabel import mean_average_precision
+from fewtags.scenes.draw import draw
+from fewtags.solvers.regression import fit_regression
 
 SIZE = 448
 BACKBONES = ("efficientnet_lite0", "efficientnet_lite2")

@@ -15,7 +15,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from fewtags.data.scenes import draw
+from fewtags.scenes.draw import draw
 
 OUT = Path(__file__).parent / "screenshots"
 SCREENS = {"desk": (1400, 900), "phone": (390, 844)}

@@ -10,7 +10,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from fewtags.training.run import RunFolder
+from fewtags.training.run_folder import RunFolder
 
 FIGURES = ("map", "map_paper", "cf1", "of1", "cf1_nanmean")
 PSEUDO = ("pseudo_cf1", "pseudo_cp", "pseudo_cr", "pseudo_positives")  # of the last epoch

@@ -9,11 +9,11 @@ from PIL import Image
 
 from fewtags.data.catalogue import Catalogue, Names, Role
 from fewtags.data.images import FolderImages
-from fewtags.files import write_json, write_text
 from fewtags.methods import make_method
 from fewtags.training.config import Config
 from fewtags.training.recipe import Recipe
-from fewtags.training.run import RunFolder
+from fewtags.training.run_folder import RunFolder
+from fewtags.utils.files import write_json, write_text
 
 ROLES = {"labelled": Role.LABELLED, "unlabelled": Role.UNLABELLED, "test": Role.TEST, "held_out": Role.HELD_OUT}
 

@@ -8,11 +8,13 @@ from PIL import Image
 from torch import nn
 
 import fewtags
-from fewtags.features.components import Components
-from fewtags.features.evidence import make_readers
-from fewtags.models import Adapter, Backbone, Centred, Heads, Network
-from fewtags.models.student import Bank, Student
-from fewtags.tagging import Model, ModelInfo
+from fewtags.backbones.base import Backbone
+from fewtags.encoders.components import Components
+from fewtags.encoders.windows import make_readers
+from fewtags.methods.parts.heads import Adapter, Heads
+from fewtags.methods.parts.student import Bank, Centred, Student
+from fewtags.model.network import Network
+from fewtags.model.saved import Model, ModelInfo
 
 TAGS = ["red", "green", "striped"]
 

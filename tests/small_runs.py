@@ -14,15 +14,16 @@ from PIL import Image
 from torch import nn
 
 import fewtags.cli
+from fewtags.backbones.norm import join_batch_norms
+from fewtags.encoders.views import generator
 from fewtags.methods.d2l import D2L
-from fewtags.models import Heads, Network
-from fewtags.models.norm import join_batch_norms
+from fewtags.methods.parts.heads import Heads
+from fewtags.model.network import Network
 from fewtags.training.build import make_fabric, processes
 from fewtags.training.loop import Loop, Targets
 from fewtags.training.recipe import Recipe
-from fewtags.training.run import Watch
+from fewtags.training.run_folder import Watch
 from fewtags.training.source import KIND_CODES, PART_CODES, Batch, Views
-from fewtags.views import generator
 
 # Threads that share out tiny batches spend their time waiting for each other when a core is busy elsewhere.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -194,7 +195,7 @@ def die() -> None:
 
 def run_and_die(words: list[str], moment: str, cache: Path) -> None:
     """Run a command in this process and be killed: within the features, within a checkpoint, or after a step."""
-    from fewtags.features import store
+    from fewtags.encoders import store
     from fewtags.training import checkpoint, prepare, run
 
     os.environ["FEWTAGS_CACHE"] = str(cache)

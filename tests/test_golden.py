@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from fewtags.evaluation import f1_scores, mean_average_precision
 from fewtags.losses import asymmetric_loss
+from fewtags.metrics import f1_scores, mean_average_precision
 from fewtags.thresholds import decide, metric_adaptive
 
 
 @pytest.fixture(scope="module")
 def golden() -> dict[str, np.ndarray]:
-    here = Path(__file__).parent / "data" / "d2l.npz"
+    here = Path(__file__).parent / "golden" / "d2l.npz"
     with np.load(os.environ.get("FEWTAGS_GOLDEN", here), allow_pickle=False) as arrays:
         return dict(arrays)
 
@@ -29,7 +29,7 @@ def test_asymmetric_loss_and_gradient(golden, name: str, gamma_pos: int) -> None
 
 
 def test_patch_merge(golden) -> None:
-    from fewtags.models import merge_patches
+    from fewtags.methods.parts.heads import merge_patches
 
     images = len(golden["patch_joint"])
     patches = torch.from_numpy(golden["patch_logits"]).unflatten(0, (-1, images)).transpose(0, 1)
@@ -37,7 +37,7 @@ def test_patch_merge(golden) -> None:
 
 
 def test_mixed_score_of_whole_and_patches(golden) -> None:
-    from fewtags.models import merge_patches
+    from fewtags.methods.parts.heads import merge_patches
 
     merged = merge_patches(torch.from_numpy(golden["mat_patch"]))
     mixed = torch.sigmoid((torch.from_numpy(golden["mat_global"]) + merged) / 2)
@@ -72,7 +72,7 @@ def test_map_cf1_and_of1(golden) -> None:
 @pytest.mark.parametrize("run", "ABCD")
 def test_thresholds_and_metrics_of_a_whole_run(run: str) -> None:
     """The scores of each epoch are given; the training that leads to them is not part of this test."""
-    here = Path(__file__).parent / "data" / "trajectory.npz"
+    here = Path(__file__).parent / "golden" / "trajectory.npz"
     with np.load(os.environ.get("FEWTAGS_TRAJECTORY", here), allow_pickle=False) as arrays:
         truth, labels = arrays["in/te_labels"], arrays[f"{run}/labels"]
         epochs = {name: arrays[f"{run}/main/{name}"] for name in ("mat_scores", "thresholds", "metrics_raw")}

@@ -72,7 +72,7 @@ def test_what_the_contract_names_is_there_and_documented(module, names):
         assert found.__annotations__["return"]
 
 
-@pytest.mark.parametrize("name", ["thresholds", "losses", "models.heads", "evaluation.metrics"])
+@pytest.mark.parametrize("name", ["thresholds", "losses", "methods.parts.heads", "metrics.multilabel"])
 def test_the_examples_of_the_docstrings_are_true(name):
     module = importlib.import_module(f"fewtags.{name}")
     libraries = {library: importlib.import_module(full) for library, full in (("np", "numpy"), ("torch", "torch"))}

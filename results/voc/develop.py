@@ -13,13 +13,13 @@ from dataclasses import replace
 import numpy as np
 
 from fewtags.data import Catalogue, Role, read
-from fewtags.evaluation import mean_average_precision
-from fewtags.models import build_backbone
+from fewtags.metrics import mean_average_precision
+from fewtags.backbones.base import build_backbone
 from fewtags.training.build import build_network, make_fabric
 from fewtags.training.config import resolve
 from fewtags.training.loop import Loop, Observer
 from fewtags.training.prepare import Preparation, prepare
-from fewtags.training.run import StopRequest
+from fewtags.training.run_folder import StopRequest
 
 SEEDS, TRAINING = (1001, 1002, 1003), 4285
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from fewtags import api
-from fewtags.review.desk import open_desk
-from fewtags.training.run import RunFolder
+from fewtags.review.session import open_desk
+from fewtags.training.run_folder import RunFolder
 
 HERE = Path(__file__).parent
 CASES = [(0.05, seed) for seed in (1, 2, 3)] + [(0.10, seed) for seed in (1, 2, 3)]

@@ -25,13 +25,13 @@ import torch
 from develop import development_split
 
 from fewtags.data import Catalogue, Role, hide, read
-from fewtags.evaluation import summarise
-from fewtags.features.evidence import make_readers
-from fewtags.models import build_backbone
+from fewtags.metrics import summarise
+from fewtags.encoders.windows import make_readers
+from fewtags.backbones.base import build_backbone
 from fewtags.thresholds import metric_adaptive
 from fewtags.training.build import build_network, make_fabric
 from fewtags.training.config import resolve
-from fewtags.training.evidence import EvidenceTable
+from fewtags.encoders.evidence import EvidenceTable
 from fewtags.training.loop import Loop
 from fewtags.training.prepare import ROLES, Supply, fingerprints, targets_of
 from fewtags.training.source import FeatureSource, Stored

@@ -14,8 +14,8 @@ from develop import development_split
 from recipe import BOTH, Features, Row
 
 from fewtags.data import Role, read
-from fewtags.evaluation import f1_scores
-from fewtags.evaluation.estimate import decide_without_own, thresholds_for
+from fewtags.metrics import f1_scores
+from fewtags.metrics.estimate import decide_without_own, thresholds_for
 from fewtags.thresholds import decide, metric_adaptive
 from fewtags.training import estimate
 from fewtags.training.build import build_network, make_fabric

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fewtags.api import Run, evaluate, load, train, write_report
-    from fewtags.tagging import Tagger, Tagging
+    from fewtags.model.base import Tagging
+    from fewtags.model.tagger import Tagger
 
 __all__ = ["Run", "Tagger", "Tagging", "__version__", "evaluate", "load", "train", "write_report"]
 

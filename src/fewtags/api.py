@@ -12,26 +12,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fewtags.data import Catalogue, Role, split_spec
+from fewtags.encoders.evidence import Choice
 from fewtags.errors import Fault, UserError
-from fewtags.evaluation.estimate import tagging_thresholds
-from fewtags.files import write_json
 from fewtags.measuring import data_of, evaluate, load
-from fewtags.progress import say
+from fewtags.metrics.estimate import tagging_thresholds
 from fewtags.review.again import arguments_of, decisions_for
-from fewtags.review.learn import KEPT, Corrections
-from fewtags.stopping import StopRequest
-from fewtags.tagging.results import Outcome, write_results
+from fewtags.review.corrections import KEPT, Corrections
 from fewtags.training.build import build_network, make_fabric, processes
 from fewtags.training.checkpoint import load_checkpoint, save_checkpoint
 from fewtags.training.config import Config
-from fewtags.training.estimate import held_out_scores
-from fewtags.training.evidence import Choice
-from fewtags.training.job import SHOWN_BAD, check_usable, count_images, settle
-from fewtags.training.judge import Record
+from fewtags.training.crossfit import held_out_scores
+from fewtags.training.evaluator import Record
 from fewtags.training.loop import Loop, Stopwatch
 from fewtags.training.prepare import prepare
 from fewtags.training.recipe import Recipe
-from fewtags.training.run import RunFolder, Watch
+from fewtags.training.resolve import SHOWN_BAD, check_usable, count_images, settle
+from fewtags.training.results import Outcome, write_results
+from fewtags.training.run_folder import RunFolder, Watch
+from fewtags.utils.files import write_json
+from fewtags.utils.progress import say
+from fewtags.utils.stopping import StopRequest
 
 WITH_REVIEW = ("data", "out", "workers", "strict", "resume", "with_review")  # the rest is that of the earlier run
 KIND_WORDS = {"both": "both kinds", "evidence": "evidence of windows", "pooled": "pooled vectors"}

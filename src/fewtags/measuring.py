@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 
 from fewtags.data import Catalogue, Role, read
 from fewtags.errors import UserError
-from fewtags.evaluation import per_tag, summarise
-from fewtags.export.onnx_tagger import OnnxTagger
-from fewtags.progress import say
-from fewtags.review.learn import kept_corrections
-from fewtags.tagging import Tagger
-from fewtags.training.job import SHOWN_BAD, count_images, read_split
-from fewtags.training.run import RunFolder
+from fewtags.metrics import per_tag, summarise
+from fewtags.model.onnx_tagger import OnnxTagger
+from fewtags.model.tagger import Tagger
+from fewtags.review.corrections import kept_corrections
+from fewtags.training.resolve import SHOWN_BAD, count_images, read_split
+from fewtags.training.run_folder import RunFolder
+from fewtags.utils.progress import say
 
 
 def load(run: str | Path) -> Tagger | OnnxTagger:

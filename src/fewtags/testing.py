@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fewtags.methods import Method, Pseudo, Step, UnlabelledBatch, make_method
-from fewtags.models import Adapter, Heads, Network
+from fewtags.methods.parts.heads import Adapter, Heads
+from fewtags.model.network import Network
 from fewtags.training.checkpoint import load_checkpoint, save_checkpoint
-from fewtags.training.judge import Record
+from fewtags.training.evaluator import Record
 from fewtags.training.loop import Loop, Observer, Targets
 from fewtags.training.plan import StepRows
 from fewtags.training.recipe import Recipe

@@ -11,8 +11,8 @@ import numpy as np
 
 from fewtags.bench.grid import Row
 from fewtags.bench.records import Record, comparable, usual_seeds
-from fewtags.bench.table import NAMES, label, ordered
-from fewtags.files import written_whole
+from fewtags.bench.tables import NAMES, label, ordered
+from fewtags.utils.files import written_whole
 
 FORMATS = ("png", "svg", "pdf")
 # Rows that the eye should find first: Okabe and Ito's colours, a dash and a mark of their own; all others are grey.

@@ -5,7 +5,7 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from fewtags.bench.table import Entry, Table
+from fewtags.bench.tables import Entry, Table
 
 GAP = 2  # between two columns of a terminal
 

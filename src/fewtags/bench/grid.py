@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import quote
 
 from fewtags.errors import UserError, nearest
-from fewtags.files import write_json
 from fewtags.methods import find_method, make_method, method_names
 from fewtags.training.recipe import Recipe
+from fewtags.utils.files import write_json
 
 # Rows that are a method with settings, under the names that tables use.
 VARIANTS: dict[str, tuple[str, dict[str, str]]] = {

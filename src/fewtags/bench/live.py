@@ -9,7 +9,7 @@ from typing import Any
 
 from fewtags.bench.engines import Event
 from fewtags.bench.grid import Cell, Row
-from fewtags.progress import duration, say
+from fewtags.utils.progress import duration, say
 
 LINE_SECONDS = 15.0
 SIGNS = {"done": "●", "running": "◐", "failed": "✗", "waiting": "·"}

@@ -13,10 +13,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from fewtags.bench.grid import Cell, Row, row_of
 from fewtags.errors import UserError
-from fewtags.evaluation.draws import redraw, redrawn_figures
-from fewtags.files import write_text
+from fewtags.metrics.bootstrap import redraw, redrawn_figures
 from fewtags.thresholds import decide, metric_adaptive
-from fewtags.training.run import RunFolder
+from fewtags.training.run_folder import RunFolder
+from fewtags.utils.files import write_text
 
 FILE = "records.jsonl"
 FILE_OF_A_CELL = "record.json"
@@ -34,7 +34,7 @@ class Record:
     rules: dict[str, dict[str, float]]  # cf1 and of1 under each rule of decision
     pseudo: list[dict[str, float]]  # of every epoch of the main stage: cf1, cp, cr, positives
     epochs: list[dict[str, float]]  # epochs in which the test split was measured: epoch, map
-    draws: dict[str, list[float]]  # figures under other draws of the test images; see fewtags.evaluation.draws
+    draws: dict[str, list[float]]  # figures under other draws of the test images; see fewtags.metrics.bootstrap
     cpu_seconds: float
     peak_memory_mb: int | None
     backbone: str

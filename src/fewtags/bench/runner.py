@@ -14,12 +14,12 @@ from fewtags.bench.records import finished, forget_records, read_records, refres
 from fewtags.bench.task import Task, job_of
 from fewtags.data import Role, hide, read
 from fewtags.errors import Interrupted, UserError
-from fewtags.files import write_text
-from fewtags.progress import Progress
 from fewtags.training.build import make_fabric
-from fewtags.training.job import Job
 from fewtags.training.prepare import look_at
-from fewtags.training.run import StopRequest
+from fewtags.training.resolve import Job
+from fewtags.training.run_folder import StopRequest
+from fewtags.utils.files import write_text
+from fewtags.utils.progress import Progress
 
 KEPT = "stopped; finished cells stay, begun ones go on from their checkpoints with the same command"
 

@@ -16,8 +16,8 @@ from fewtags.api import train
 from fewtags.bench.grid import Cell, Grid
 from fewtags.bench.records import keep_record
 from fewtags.errors import Fault, Interrupted, UserError
-from fewtags.files import cache_folder, write_json
-from fewtags.training.job import Job, settle
+from fewtags.training.resolve import Job, settle
+from fewtags.utils.files import cache_folder, write_json
 
 
 class Task:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fewtags.progress import say
+from fewtags.utils.progress import say
 
 
 def run_convert(source: Path, target: Path, to: str | None) -> None:

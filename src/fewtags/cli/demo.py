@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from fewtags.progress import say
+from fewtags.utils.progress import say
 
 DATA, SHARE = "scenes:1600", 0.1
 LABELLED_ONLY = {"blocks": "choose", "learner": "regression", "share": 0, "epochs": 1}

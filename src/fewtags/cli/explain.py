@@ -12,7 +12,7 @@ def run_explain(run: Path, image: Path, tags: list[str], out: Path | None) -> No
     target = out or Path(f"{image.stem}-explain.png")
     _check(run, image, target)
     from fewtags.explain import explain
-    from fewtags.files import write_text, written_whole
+    from fewtags.utils.files import write_text, written_whole
 
     explained = explain(run, image, tags)
     if target.suffix.lower() == ".html":

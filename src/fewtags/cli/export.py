@@ -11,19 +11,19 @@ SUFFIX = ".onnx"
 def run_export(run: Path, target: Path, form: str) -> None:
     """Check what can be checked before anything is loaded, write, and say how to go on."""
     _check_target(target, form)
-    from fewtags.training.run import RunFolder
+    from fewtags.training.run_folder import RunFolder
 
     folder = RunFolder(run)
     if folder.config_file.is_file() and not folder.finished:
         raise UserError(f"{run}: its training has not ended; go on with `fewtags train … --out {run} --resume`")
     if form == "onnx":
-        from fewtags.export.onnx_model import export_onnx
+        from fewtags.model.onnx_export import export_onnx
 
         difference = export_onnx(run, target)
         size = target.stat().st_size / 1e6
         print(f"{target}: {size:,.0f} MB, scores within {max(difference, 1e-7):.0e} of torch's on pictures of noise")
     else:
-        from fewtags.export.folder import export_folder
+        from fewtags.report.model_folder import export_folder
 
         export_folder(run, target)
         print(f"{target}: model.json, model.safetensors and README.md, the model card")

@@ -7,7 +7,7 @@ from typing import Any
 
 from fewtags.cli.verbs import parse_settings
 from fewtags.errors import UserError
-from fewtags.progress import say
+from fewtags.utils.progress import say
 
 DEFAULT_METHODS = ("asl", "cap", "d2l")
 
@@ -38,8 +38,8 @@ def run_table(folder: Path, kind: str | None, out: Path | None, rule: str, paper
     """Print or write the tables of a grid; missing cells are named."""
     from fewtags.bench.formats import as_csv, as_latex, as_markdown, as_text, for_terminal
     from fewtags.bench.published import published
-    from fewtags.bench.table import has_paper, missing_cells, tables
-    from fewtags.files import write_text
+    from fewtags.bench.tables import has_paper, missing_cells, tables
+    from fewtags.utils.files import write_text
 
     grid, records = _records(folder)
     missing = missing_cells(records, grid.cells)
@@ -103,8 +103,8 @@ def run_paper(
     dry_run: bool,
 ) -> None:
     """Print the plan of the paper's grid, then run it."""
+    from fewtags.bench.budget import plan, print_plan
     from fewtags.bench.grid import make_grid, rows_of
-    from fewtags.bench.plan import plan, print_plan
     from fewtags.bench.published import SHARES
 
     rows = rows_of(methods or ["paper", "mat", "mat+cdd"], {})

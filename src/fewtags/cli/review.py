@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from fewtags.errors import UserError
-from fewtags.progress import say
+from fewtags.utils.progress import say
 
 SHORTEST_PASSWORD = 8  # letters; others on the network may try as often as they like
 
@@ -24,8 +24,8 @@ def run_review(run: Path, host: str, port: int, password_file: Path | None, brow
     if not is_loopback(host) and password is None:
         raise UserError(f"--host {host}: others could reach the page there; add --password-file FILE, or leave it out")
     from fewtags.api import data_of
-    from fewtags.review.desk import open_desk
-    from fewtags.training.run import RunFolder
+    from fewtags.review.session import open_desk
+    from fewtags.training.run_folder import RunFolder
 
     folder = RunFolder(run)
     desk = open_desk(folder, data_of(folder))

@@ -10,10 +10,10 @@ from typing import TextIO
 
 from fewtags.data.images import IMAGE_SUFFIXES, list_images
 from fewtags.errors import BadImage, UserError
-from fewtags.files import csv_cell, write_text
-from fewtags.progress import Progress, say
-from fewtags.scoring import AnyTagger
-from fewtags.stopping import StopRequest
+from fewtags.model.base import AnyTagger
+from fewtags.utils.files import csv_cell, write_text
+from fewtags.utils.progress import Progress, say
+from fewtags.utils.stopping import StopRequest
 
 FLUSH_EVERY = 64  # images; what a kill can cost
 
@@ -53,7 +53,7 @@ def run_tag(run: Path, images: list[str], out: str, with_scores: bool) -> None:
 def _tagger(run: Path) -> AnyTagger:
     """The model of a run, or of an exported file; the latter without torch."""
     if run.suffix.lower() == ".onnx" and not run.is_dir():
-        from fewtags.export.onnx_tagger import OnnxTagger
+        from fewtags.model.onnx_tagger import OnnxTagger
 
         return OnnxTagger(run)
     from fewtags.api import load

@@ -27,7 +27,7 @@ def parse_settings(words: list[str]) -> dict[str, str]:
 def run_check(data: str, labels: Path | None) -> None:
     """Print the report of a data set; exit code 2 if something is wrong."""
     from fewtags.data.check import check
-    from fewtags.progress import Progress
+    from fewtags.utils.progress import Progress
 
     with Progress("looking at the images", 1) as progress:
 
@@ -140,8 +140,8 @@ def run_methods(name: str | None) -> None:
     if name is None:
         _print_methods({each: find_method(each) for each in method_names()})
         return
-    from fewtags.training.job import OPTIONS_ONLY
     from fewtags.training.recipe import Recipe
+    from fewtags.training.resolve import OPTIONS_ONLY
 
     if name == "auto":
         print(AUTO)

@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fewtags.convert import fiftyone, label_studio, plain
-from fewtags.convert.table import Table
+from fewtags.convert import plain
+from fewtags.data.labels import fiftyone, label_studio
+from fewtags.data.labels.table import Table
 from fewtags.errors import UserError
-from fewtags.files import write_text
+from fewtags.utils.files import write_text
 
 __all__ = ["Outcome", "Table", "convert", "read_labels"]
 

@@ -5,11 +5,11 @@ import io
 from pathlib import Path
 from typing import Any
 
-from fewtags.convert.table import Table
 from fewtags.data.catalogue import UNKNOWN
-from fewtags.data.labels import RESERVED, SINGULAR, LabelFile, Problems
+from fewtags.data.labels.csv_file import RESERVED, SINGULAR, LabelFile, Problems
+from fewtags.data.labels.table import Table
 from fewtags.errors import UserError
-from fewtags.review.learn import CODES
+from fewtags.review.corrections import CODES
 from fewtags.review.log import read_log, standing
 
 

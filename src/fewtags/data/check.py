@@ -83,7 +83,7 @@ def _read(spec: str, labels: Path | None, seed: int, report: Report) -> Catalogu
         kind, path = split_spec(spec)
         if kind != "folder":
             return read(spec, labels, seed)
-        from fewtags.data.folder import scan_folder
+        from fewtags.data.readers.folder import scan_folder
 
         catalogue, problems = scan_folder(Path(path), labels)
     except UserError as error:

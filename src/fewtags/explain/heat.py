@@ -16,14 +16,14 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from fewtags.features.evidence import GRID, Evidence, regions
-from fewtags.models.backbone import Backbone
-from fewtags.models.heads import Logits
-from fewtags.progress import Progress
-from fewtags.tagging.model import Model
-from fewtags.tagging.pixels import CropReader, EvidenceReader, PixelModel
-from fewtags.views import ViewSpec
-from fewtags.views.inputs import read_inputs
+from fewtags.backbones.base import Backbone
+from fewtags.encoders.inputs import read_inputs
+from fewtags.encoders.views import ViewSpec
+from fewtags.encoders.windows import GRID, Evidence, regions
+from fewtags.methods.parts.heads import Logits
+from fewtags.model.pixels import CropReader, EvidenceReader, PixelModel
+from fewtags.model.saved import Model
+from fewtags.utils.progress import Progress
 
 FINE = 8 * GRID  # cells a side on which maps of several sizes meet
 COVERED_TOGETHER = 8  # images with a covered part in one forward

@@ -11,9 +11,9 @@ from PIL import Image
 
 from fewtags.errors import BadImage, UserError, nearest
 from fewtags.explain.heat import Box, Heat, Heated, Logit, heat_of, logits_of
-from fewtags.models.heads import mixed_scores, patch_logits
-from fewtags.scoring import Files
-from fewtags.tagging.model import Model, load_model
+from fewtags.methods.parts.heads import mixed_scores, patch_logits
+from fewtags.model.base import Files
+from fewtags.model.saved import Model, load_model
 
 MOST_GIVEN, MISSES = 6, 2  # tags shown unless some are named
 

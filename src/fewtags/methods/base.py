@@ -20,8 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from torch import Tensor, nn
 
 from fewtags.losses import asymmetric_loss
-from fewtags.models.heads import Heads, Logits, mixed_scores, patch_logits
-from fewtags.models.network import Adapter
+from fewtags.methods.parts.heads import Adapter, Heads, Logits, mixed_scores, patch_logits
 
 
 class Seen(Protocol):

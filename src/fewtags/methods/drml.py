@@ -14,7 +14,7 @@ from pydantic import Field, PrivateAttr
 from torch import Tensor, nn
 
 from fewtags.methods.base import Method, Pseudo, Seen, Step, UnlabelledBatch, Update
-from fewtags.models.heads import Logits
+from fewtags.methods.parts.heads import Logits
 from fewtags.thresholds import lowest
 
 

@@ -15,12 +15,12 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from fewtags.crossfit import FEW, balanced_folds, held_out, try_strengths
-from fewtags.evaluation import mean_average_precision
-from fewtags.graph import clamp_known, find_neighbours, smooth
 from fewtags.methods.base import Method, Pseudo, Seen, Step, UnlabelledBatch, shares
-from fewtags.models.student import Bank, Centred, Student
-from fewtags.regression import Regression, fit_folds, fit_regression, own_basis, without_folds
+from fewtags.methods.parts.student import Bank, Centred, Student
+from fewtags.metrics import mean_average_precision
+from fewtags.solvers.folds import FEW, balanced_folds, held_out, try_strengths
+from fewtags.solvers.graph import clamp_known, find_neighbours, smooth
+from fewtags.solvers.regression import Regression, fit_folds, fit_regression, own_basis, without_folds
 
 SHARES = (0.0, 0.25, 0.5)  # tried by the labelled images
 NEAR = 0.003  # mAP; closer than this, the graph is trusted

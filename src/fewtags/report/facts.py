@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from fewtags.errors import UserError
 from fewtags.training.config import Config
-from fewtags.training.judge import Record
-from fewtags.training.run import RunFolder
+from fewtags.training.evaluator import Record
+from fewtags.training.run_folder import RunFolder
 
 PARTS = ("labelled", "unlabelled", "test", "held_out")
 

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fewtags.progress import Progress
 from fewtags.report.facts import Facts
 from fewtags.report.markup import Html, element, join
 from fewtags.report.picks import ABLE, CLOSE, SURE, Group, Pick, groups
 from fewtags.report.pictures import SHARE, Pictures
 from fewtags.report.summary import images
+from fewtags.utils.progress import Progress
 
 CHIPS = 6  # tags named on a card
 TITLES = {

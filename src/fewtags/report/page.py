@@ -8,14 +8,14 @@ from pathlib import Path
 
 from fewtags.data import split_spec
 from fewtags.errors import UserError
-from fewtags.files import write_text
 from fewtags.report import sections
 from fewtags.report.facts import Facts, read_facts
 from fewtags.report.gallery import gallery
 from fewtags.report.markup import Html, element, join
 from fewtags.report.summary import figures, sentence, summary
-from fewtags.report.table import tag_table
+from fewtags.report.tag_table import tag_table
 from fewtags.report.verdict import tag_rows
+from fewtags.utils.files import write_text
 
 LINKS = {
     "summary": "Summary",

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fewtags.evaluation import average_precision
+from fewtags.metrics import average_precision
 from fewtags.report.facts import Facts
 
 SAMPLE, OF_ALL_TAGS, MISTAKES = 96, 240, 60  # images in a group

@@ -45,7 +45,7 @@ def image_source(config: Config) -> ImageSource:
     """Where the images of a run come from. Labels are not read again where they are not needed to find images."""
     kind, rest = split_spec(config.data)
     if kind == "scenes":
-        from fewtags.data.scenes import SceneImages
+        from fewtags.scenes.draw import SceneImages
 
         return SceneImages()
     if kind == "folder":

@@ -5,15 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from fewtags.evaluation import f1_scores
-from fewtags.progress import duration
+from fewtags.metrics import f1_scores
 from fewtags.report import charts
 from fewtags.report.command import command
 from fewtags.report.facts import Facts
 from fewtags.report.markup import Html, element, join
 from fewtags.report.summary import images
 from fewtags.report.tallies import Bin, reliability, together
-from fewtags.training.judge import Record
+from fewtags.training.evaluator import Record
+from fewtags.utils.progress import duration
 
 MATRIX = 24  # tags of the matrix: more cannot be read
 STAGES = {"warmup": "Loss on the labelled images", "main": "Loss on all images"}

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from fewtags.review.learn import Corrections, corrections_of, kept_corrections
-from fewtags.training.job import OPTIONS_ONLY
-from fewtags.training.run import RunFolder
+from fewtags.review.corrections import Corrections, corrections_of, kept_corrections
+from fewtags.training.resolve import OPTIONS_ONLY
+from fewtags.training.run_folder import RunFolder
 
 
 def decisions_for(run: Path, resumed: Path | None) -> Corrections:

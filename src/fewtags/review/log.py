@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from fewtags.errors import Fault, UserError
-from fewtags.files import sync_folder
+from fewtags.utils.files import sync_folder
 
 ANSWERS = ("yes", "no", "unsure")
 Cell = tuple[str, str]  # image, tag

@@ -17,8 +17,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fewtags.errors import BadImage, Fault, UserError
-from fewtags.review.desk import LARGE, SMALL, Desk
 from fewtags.review.log import ANSWERS
+from fewtags.review.session import LARGE, SMALL, Desk
 
 MAX_BODY = 1 << 20  # bytes; the decisions of a page of the grid are a few thousand
 MAX_ASKED = 200  # images whose details one request may ask for

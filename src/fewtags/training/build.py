@@ -7,10 +7,12 @@ from lightning_fabric import Fabric
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import nn
 
+from fewtags.backbones.base import Backbone
+from fewtags.backbones.norm import join_batch_norms, steady_batch_norms
 from fewtags.methods import Method
-from fewtags.models import Backbone, Centred, Heads, Network
-from fewtags.models.heads import FIRST_BIAS
-from fewtags.models.norm import join_batch_norms, steady_batch_norms
+from fewtags.methods.parts.heads import FIRST_BIAS, Heads
+from fewtags.methods.parts.student import Centred
+from fewtags.model.network import Network
 from fewtags.training.prepare import Supply
 from fewtags.training.recipe import Recipe
 from fewtags.training.source import FeatureSource

@@ -9,8 +9,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from fewtags.errors import UserError
-from fewtags.files import written_whole
 from fewtags.training.loop import Loop, Position, make_optimisers
+from fewtags.utils.files import written_whole
 
 
 def save_checkpoint(loop: Loop, path: Path, belongs_to: str) -> None:

@@ -8,9 +8,9 @@ from typing import Any, Literal, NamedTuple
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from fewtags.backbones.base import backbone_list
 from fewtags.errors import UserError, nearest
 from fewtags.methods import Method, find_method, make_method
-from fewtags.models.backbone import backbone_list
 from fewtags.training.recipe import Recipe, default_settings
 
 _CHANGED = {

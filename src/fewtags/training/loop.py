@@ -12,10 +12,10 @@ from torch import Tensor
 
 from fewtags.errors import Fault
 from fewtags.methods.base import Method, Pseudo, Step, UnlabelledBatch
-from fewtags.models.ema import Average
-from fewtags.models.heads import Heads, Logits
-from fewtags.models.network import Network
-from fewtags.training.judge import Judge, Record
+from fewtags.methods.parts.heads import Heads, Logits
+from fewtags.model.network import Network
+from fewtags.training.average import Average
+from fewtags.training.evaluator import Judge, Record
 from fewtags.training.plan import StepRows, plan_epoch
 from fewtags.training.recipe import Recipe, Stage
 from fewtags.training.schedule import one_cycle

@@ -11,21 +11,21 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
-from fewtags.crossfit import FEW
+from fewtags.backbones.base import Backbone
 from fewtags.data.catalogue import Catalogue, ImageSource, Role
+from fewtags.encoders.components import Components
+from fewtags.encoders.evidence import KINDS, Choice, EvidenceTable
+from fewtags.encoders.forward import FrozenForward, Wanted, store_folder
+from fewtags.encoders.store import FeatureStore
+from fewtags.encoders.windows import make_readers
 from fewtags.errors import BadImage, Fault
-from fewtags.features import FeatureStore, FrozenForward, Wanted
-from fewtags.features.components import Components
-from fewtags.features.evidence import make_readers
-from fewtags.features.forward import store_folder
-from fewtags.files import cache_folder
-from fewtags.models.backbone import Backbone
-from fewtags.progress import Progress
-from fewtags.stopping import StopRequest
-from fewtags.training.evidence import KINDS, Choice, EvidenceTable
+from fewtags.solvers.folds import FEW
 from fewtags.training.loop import Targets
 from fewtags.training.recipe import Recipe
 from fewtags.training.source import FeatureSource, Part, PixelSource, Source, Stored
+from fewtags.utils.files import cache_folder
+from fewtags.utils.progress import Progress
+from fewtags.utils.stopping import StopRequest
 
 KEEP_EVERY = 64  # images whose features are written at once; what a kill can cost
 ROLES: dict[Part, Role] = {
@@ -146,7 +146,7 @@ class _Crops:
 
 
 class _Evidence:
-    """Windows of one larger map; see fewtags.features.evidence."""
+    """Windows of one larger map; see fewtags.encoders.windows."""
 
     def __init__(self, how: Preparation) -> None:
         self._how = how

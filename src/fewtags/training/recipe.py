@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from fewtags.views import ViewSpec
+from fewtags.encoders.views import ViewSpec
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fewtags.data.catalogue import Catalogue
+from fewtags.encoders.views import ViewSpec, generator, make_views
 from fewtags.training.plan import StepRows
-from fewtags.views import ViewSpec, generator, make_views
 
 Part = Literal["labelled", "unlabelled", "test", "held_out"]
 Kind = Literal["plain", "weak", "strong"]

@@ -1,0 +1,1 @@
+"""What an image becomes before anything is learned: views, features of frozen backbones, and where they are kept."""

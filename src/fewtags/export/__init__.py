@@ -1,1 +1,0 @@
-"""A model leaves the house: one ONNX file from pixels to scores, or a folder with a model card."""

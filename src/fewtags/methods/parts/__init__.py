@@ -1,0 +1,1 @@
+"""Heads and bodies that methods are built of."""

@@ -1,0 +1,24 @@
+"""How good the scores and decisions are: metrics over all tags, and a table with one row a tag."""
+
+from fewtags.metrics.decision_rules import f1_under_rules
+from fewtags.metrics.multilabel import (
+    average_precision,
+    coverage_error,
+    f1_scores,
+    label_ranking_average_precision,
+    mean_average_precision,
+    ranking_loss,
+)
+from fewtags.metrics.per_tag import per_tag, summarise
+
+__all__ = [
+    "average_precision",
+    "coverage_error",
+    "f1_scores",
+    "f1_under_rules",
+    "label_ranking_average_precision",
+    "mean_average_precision",
+    "per_tag",
+    "ranking_loss",
+    "summarise",
+]

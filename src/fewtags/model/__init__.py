@@ -1,0 +1,1 @@
+"""A trained model: encoder, network and thresholds; saved, loaded, used to tag, exported."""

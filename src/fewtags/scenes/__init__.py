@@ -1,0 +1,1 @@
+"""The drawn scenes: what stands where, and how it is painted."""

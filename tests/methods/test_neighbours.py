@@ -1,0 +1,284 @@
+"""The method `neighbours`: what it teaches, checked by another way to the same numbers."""
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+import small_runs  # noqa: F401 - one thread
+from fewtags.methods import neighbours as module
+from fewtags.methods.base import Pseudo, Step, UnlabelledBatch
+from fewtags.methods.neighbours import FEW, Neighbours, choose_strength, unit_scaled
+from fewtags.methods.parts.student import Centred, Student
+from fewtags.solvers.folds import STRENGTHS
+from small_seen import HOW, LABELLED, TAGS, WIDTH, Shown, begun, shown
+
+
+def first_by_hand(seen, known, strength):
+    """F0 [n, K]: scikit-learn tag by tag on centred vectors of mean square length one, labels in their places."""
+    x = seen.vectors.double().numpy()
+    x = x - x.mean(0)
+    x /= np.sqrt((x**2).sum(1).mean())
+    first = np.empty((len(x), TAGS))
+    for tag, column in enumerate(known.numpy().T):
+        rows = np.flatnonzero(column >= 0)
+        model = LogisticRegression(C=1 / strength, tol=1e-10, max_iter=10_000).fit(x[rows], column[rows])
+        first[:, tag] = model.predict_proba(x)[:, 1]
+        first[rows, tag] = column[rows]
+    return x, first
+
+
+def soft_by_hand(seen, known, strength=0.05, neighbours=5, share=0.5, rounds=8):
+    """F [n, K] by a dense matrix of weights."""
+    x, first = first_by_hand(seen, known, strength)
+    directions = x / np.linalg.norm(x, axis=1, keepdims=True)
+    cosines = directions @ directions.T
+    np.fill_diagonal(cosines, -np.inf)
+    weights = np.zeros_like(cosines)
+    for row, alike in enumerate(cosines):
+        nearest = np.argsort(-alike)[:neighbours]
+        weights[row, nearest] = np.maximum(alike[nearest], 1e-6) ** 3
+    weights /= weights.sum(1, keepdims=True)
+    found = first
+    for _ in range(rounds):
+        found = share * weights @ found + (1 - share) * first
+    return found
+
+
+@pytest.mark.parametrize("how", [{}, {"share": 0.8}, {"rounds": 1}, {"neighbours": 200}])
+def test_what_is_taught_is_the_smoothed_regression(how):
+    seen = shown()
+    method = begun(seen, **{**HOW, **how})
+    expected = soft_by_hand(seen, seen.targets, **{**HOW, **how})
+    np.testing.assert_allclose(method.state["soft_labelled"], expected[:LABELLED], atol=1e-3)
+    np.testing.assert_allclose(method.state["soft"], expected[LABELLED:], atol=1e-3)
+
+
+def test_without_the_graph_known_cells_are_their_labels_and_unknown_ones_the_regression():
+    seen = shown()
+    assert bool((seen.targets < 0).any())
+    method = begun(seen, strength=0.05, share=0)
+    soft, known = method.state["soft_labelled"], seen.targets >= 0
+    assert torch.equal(soft[known], seen.targets[known].float())
+    _, first = first_by_hand(seen, seen.targets, 0.05)
+    np.testing.assert_allclose(soft, first[:LABELLED], atol=1e-3)
+    assert bool(((soft[~known] > 0) & (soft[~known] < 1)).all())
+
+
+fold_of = np.arange(LABELLED) % 5
+
+
+def held_out_of(monkeypatch, seen):
+    """What the share of the graph is chosen by."""
+    tried = {}
+    monkeypatch.setattr(module, "balanced_folds", lambda targets: fold_of)
+    monkeypatch.setattr(module, "choose_share", lambda held, targets: tried.update(held) or 0.5)
+    begun(seen, **HOW, share=None)
+    return tried[0.5]
+
+
+def test_the_share_is_chosen_by_scores_made_without_the_labels_of_a_fold(monkeypatch):
+    seen = shown()
+    found = held_out_of(monkeypatch, seen)
+    for number in range(5):
+        out = fold_of == number
+        known = seen.targets.masked_fill(torch.from_numpy(out)[:, None], -1)
+        expected = soft_by_hand(seen, known, **HOW)[:LABELLED][out]
+        np.testing.assert_allclose(found[torch.from_numpy(out)], expected, atol=0.01)
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_poisoned_labels_of_a_fold_leave_its_held_out_scores_as_they_are(monkeypatch, number):
+    """Up to where the search for the minimum ends."""
+    seen, out = shown(unknown=0.0), torch.from_numpy(fold_of == number)
+    poisoned = torch.where(out[:, None], 1 - seen.targets, seen.targets)
+    clean = held_out_of(monkeypatch, seen)
+    other = held_out_of(monkeypatch, Shown(poisoned, seen.labelled_vectors, seen.unlabelled_vectors))
+    torch.testing.assert_close(clean[out], other[out], atol=0, rtol=0)
+    assert float((clean[~out] - other[~out]).abs().max()) > 0.05
+
+
+def test_what_was_chosen_is_kept_for_trainings_that_shall_not_choose_again():
+    method = begun(shown(), **HOW, share=None)
+    again = begun(shown(), neighbours=5, **method.settled())
+    assert again.settled() == method.settled()
+    assert again.settled()["strength"] == HOW["strength"]
+    torch.testing.assert_close(again.state["soft"], method.state["soft"])
+
+
+def default_strength():
+    return inspect.signature(choose_strength).parameters["otherwise"].default
+
+
+def test_the_strength_is_the_one_given_or_chosen_or_with_few_labels_the_default(monkeypatch):
+    assert float(begun(shown(), strength=7.0).state["strength"]) == 7.0
+    assert float(begun(shown()).state["strength"]) in [pytest.approx(one) for one in STRENGTHS]
+    seen = shown()
+    asked = []
+    monkeypatch.setattr(module, "try_strengths", lambda *given: asked.append(1) or module_tried(0.04))
+    assert choose_strength(seen.labelled_vectors[: FEW - 1], seen.targets[: FEW - 1]) == default_strength()
+    assert choose_strength(seen.labelled_vectors, torch.zeros_like(seen.targets)) == default_strength()
+    assert choose_strength(seen.labelled_vectors, torch.ones_like(seen.targets)) == default_strength()
+    assert choose_strength(seen.labelled_vectors, seen.targets.clamp(max=0)) == default_strength()
+    assert not asked
+    assert choose_strength(seen.labelled_vectors[:FEW], seen.targets[:FEW]) == 0.04
+
+
+def module_tried(strength):
+    from fewtags.solvers.folds import Tried
+
+    return Tried(strength, 0.5)
+
+
+def test_the_length_and_place_of_the_vectors_play_no_part():
+    seen = shown()
+    moved = Shown(seen.targets, 50 * seen.labelled_vectors + 7, 50 * seen.unlabelled_vectors + 7)
+    torch.testing.assert_close(begun(moved, **HOW).state["soft"], begun(seen, **HOW).state["soft"], atol=1e-3, rtol=0)
+    scaled = unit_scaled(moved.vectors)
+    torch.testing.assert_close(scaled.mean(0), torch.zeros(WIDTH), atol=1e-5, rtol=0)
+    assert float(scaled.square().sum(1).mean()) == pytest.approx(1.0, abs=1e-4)
+    assert not unit_scaled(torch.ones(4, 3)).any()
+
+
+def test_images_are_taught_their_own_row():
+    method = begun(shown(), **HOW)
+    rows = torch.tensor([4, 0, 33])
+    made = method.pseudo_labels(UnlabelledBatch(rows, torch.zeros(3, TAGS), torch.zeros(3, TAGS)))
+    assert torch.equal(made.targets, method.state["soft"][rows])
+    assert made.mask is None
+
+
+def batch_of_five(method, mixed):
+    """Two labelled and three unlabelled images, and what each of them is taught."""
+    random = torch.Generator().manual_seed(5)
+    logits = torch.randn(5, TAGS, generator=random)
+    mix = torch.tensor([[0.3, 4.0], [0.3, 0.0], [0.3, 2.0], [0.3, 1.0], [0.3, 3.0]])
+    of = {"whole_make": logits, "mix": mix} if mixed else {"whole_make": logits}
+    rows, unlabelled = torch.tensor([7, 2]), torch.tensor([3, 40, 11])
+    step = Step(
+        {name: value[:2] for name, value in of.items()},
+        shown().targets[rows],
+        {name: value[2:] for name, value in of.items()},
+        Pseudo(method.state["soft"][unlabelled]),
+        rows,
+    )
+    taught = torch.cat([method.state["soft_labelled"][rows], method.state["soft"][unlabelled]])
+    return step, logits.double(), taught.double(), mix
+
+
+def entropy(logit, wanted):
+    """-(t log p + (1 - t) log(1 - p))."""
+    chance = 1 / (1 + np.exp(-float(logit)))
+    return -(float(wanted) * np.log(chance) + (1 - float(wanted)) * np.log(1 - chance))
+
+
+@pytest.mark.parametrize("mixed", [True, False])
+def test_the_loss_is_the_cross_entropy_with_what_was_mixed(mixed):
+    method = begun(shown(), **HOW)
+    step, logits, taught, mix = batch_of_five(method, mixed)
+    expected = 0.0
+    for image in range(5):
+        other = int(mix[image, 1])
+        for tag in range(TAGS):
+            wanted = 0.3 * taught[image, tag] + 0.7 * taught[other, tag] if mixed else taught[image, tag]
+            expected += entropy(logits[image, tag], wanted)
+    (found,) = method.loss(step).values()
+    assert float(found) == pytest.approx(expected, rel=1e-5)
+
+
+def test_before_the_main_stage_a_pair_learns_what_both_know():
+    logits = torch.ones(3, 2)
+    targets = torch.tensor([[1, -1], [0, 1], [1, 0]], dtype=torch.int8)
+    mix = torch.tensor([[0.3, 1.0], [0.3, 2.0], [0.3, 0.0]])
+    alone = Neighbours().loss(Step({"whole_make": logits}, targets))["soft"]
+    assert float(alone) == pytest.approx(sum(entropy(1.0, target) for target in (1, 0, 1, 1, 0)), rel=1e-5)
+    pairs = Neighbours().loss(Step({"whole_make": logits, "mix": mix}, targets))["soft"]
+    first_tag, second_tag = (0.3, 0.7, 1.0), (0.3,)  # of the second tag, the first image knows nothing
+    assert float(pairs) == pytest.approx(sum(entropy(1.0, target) for target in first_tag + second_tag), rel=1e-5)
+
+
+def test_a_student_mixes_whole_images_while_it_learns_and_only_then():
+    torch.manual_seed(0)
+    student, vectors = Student(WIDTH, 8, TAGS, mixup=0.5), torch.randn(9, WIDTH)
+    torch.nn.init.normal_(student.top.weight)
+    assert student.eval()(vectors, "whole").keys() == {"whole_make"}
+    plain = student.eval()(vectors, "whole")["whole_make"]
+    student.train()
+    assert student(vectors, "patch").keys() == {"patch_make"}
+    found = student(vectors, "whole")
+    share, partner = found["mix"][:, :1], found["mix"][:, 1].long()
+    assert sorted(partner.tolist()) == list(range(9))
+    assert len(share.unique()) == 1
+    assert 0 < float(share[0]) < 1
+    mixed = student.eval()(share * vectors + (1 - share) * vectors[partner], "whole")["whole_make"]
+    torch.testing.assert_close(found["whole_make"], mixed)
+    unmixed = Student(WIDTH, 8, TAGS, mixup=0.0).train()
+    unmixed.load_state_dict(student.state_dict())
+    assert unmixed(vectors, "whole").keys() == {"whole_make"}
+    torch.testing.assert_close(unmixed(vectors, "whole")["whole_make"], plain)
+
+
+def test_a_student_starts_with_rare_tags_whatever_it_sees():
+    found = Student(WIDTH, 8, TAGS)(torch.randn(4, WIDTH), "whole")["whole_make"]
+    torch.testing.assert_close(found, torch.full((4, TAGS), -2.5))
+
+
+def test_the_body_brings_training_images_to_a_common_length():
+    seen, body = shown(), Centred(WIDTH)
+    away = seen.vectors - seen.vectors.mean(0)
+    body.settle(seen.vectors.mean(0), float(away.square().sum(1).mean().sqrt()))
+    found = body(seen.vectors.half())
+    torch.testing.assert_close(found.mean(0), torch.zeros(WIDTH), atol=1e-2, rtol=0)
+    assert float(found.square().sum(1).mean()) == pytest.approx(100.0, rel=1e-3)
+
+
+def test_of_voc_a_batch_holds_17_labelled_and_111_unlabelled_images():
+    numbers = Neighbours.training(285, 5432)
+    assert (numbers["labelled_batch"], numbers["unlabelled_batch"]) == (17, 111)
+    assert numbers["warmup"] == 0
+
+
+@pytest.mark.parametrize(("labelled", "unlabelled"), [(5, 20), (1, 1), (300, 1), (3, 4000), (57, 5660), (285, 0)])
+def test_small_data_is_seen_often_enough(labelled, unlabelled):
+    numbers = Neighbours.training(labelled, unlabelled)
+    of_labelled, of_unlabelled = numbers["labelled_batch"], numbers["unlabelled_batch"]
+    assert of_labelled >= 1
+    assert of_unlabelled >= 1
+    assert of_labelled + of_unlabelled == 128
+    steps = -(-max(1, unlabelled) // of_unlabelled)
+    assert numbers["epochs"] * steps >= 700
+    assert numbers["epochs"] >= 15
+
+
+def test_a_labelled_image_is_seen_three_times_as_often():
+    numbers = Neighbours.training(1000, 9000)
+    often = (numbers["labelled_batch"] / 1000) / (numbers["unlabelled_batch"] / 9000)
+    assert often == pytest.approx(3.0, rel=0.05)
+
+
+def test_the_cross_entropy_by_hand_is_that_of_torch():
+    logit, wanted = torch.tensor(0.7), torch.tensor(0.2)
+    assert entropy(logit, wanted) == pytest.approx(float(binary_cross_entropy_with_logits(logit, wanted)))
+
+
+def test_a_rare_tag_is_raised_until_its_surest_images_are_taught_near_one_in_the_same_order():
+    random = torch.Generator().manual_seed(3)
+    soft = torch.rand(400, 3, generator=random) * torch.tensor([0.04, 1.0, 0.04])
+    found = module.raised(soft, torch.tensor([0.2, 0.2, 0.0]))
+    fourth = soft[:, 0].sort(descending=True).values[3]  # one percent of 400
+    torch.testing.assert_close(found[:, 0], (soft[:, 0] * 0.9 / fourth).clamp(max=1))
+    assert torch.equal(found[:, 1], soft[:, 1])  # sure enough
+    torch.testing.assert_close(found[:, 2].sort().values[-4], torch.tensor(0.9))  # shown by no labelled image
+    rarer = module.raised(soft, torch.tensor([0.005, 0.2, 0.0]))  # a single image of 400 should show it
+    torch.testing.assert_close(rarer[:, 0].max(), torch.tensor(0.9))
+
+
+@pytest.mark.parametrize("count", range(2, 120))
+def test_any_number_of_images_can_be_raised(count):
+    soft = torch.linspace(0.001, 0.03, count)[:, None]
+    found = module.raised(soft, torch.tensor([1 / count]))
+    torch.testing.assert_close(found.max(), torch.tensor(0.9))
+    assert (found.diff(dim=0) > 0).all()
