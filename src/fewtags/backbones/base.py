@@ -49,6 +49,11 @@ class Backbone(nn.Module):
         classifier = self._modules[self.classifier_name]
         return classifier if isinstance(classifier, nn.Linear) else None
 
+    @property
+    def scaling(self) -> list[float]:
+        """What is taken from pixel values and what they are divided by, three channels each."""
+        return [*self.shift.flatten().tolist(), *self.scale.flatten().tolist()]
+
     def set_scaling(self, shift: Sequence[float], scale: Sequence[float]) -> None:
         """Feed the network (x - shift) / scale, one number a channel, for x in 0..255."""
         self.shift.copy_(torch.tensor(shift).view(1, 3, 1, 1))

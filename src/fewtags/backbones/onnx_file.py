@@ -21,6 +21,7 @@ from fewtags.backbones.base import IMAGENET_MEAN, IMAGENET_STD, Backbone, imagen
 from fewtags.backbones.external import library
 from fewtags.backbones.weights import first_line
 from fewtags.errors import UserError
+from fewtags.utils.onnx_session import open_session
 
 _SIZE = 224  # pixels, for files that name no size
 _EXTRA = "onnx"
@@ -225,25 +226,13 @@ def build_onnx(file: str, weights: Path | None, pretrained: bool) -> OnnxFileBac
 
 
 def _session(name: str, content: bytes) -> Any:
-    runtime = library("onnxruntime", _EXTRA)
+    library("onnxruntime", _EXTRA)
     if _needs_other_files(name, content):
         raise UserError(
             f"{name} keeps weights in a second file; make it one file: "
             "onnx.save(onnx.load(FILE), NEW_FILE, save_as_external_data=False)"
         )
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = 1  # cores are shared out among pictures, not within one
-    options.inter_op_num_threads = 1
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
-    options.log_severity_level = 4  # its errors reach the user as ours
-    try:
-        return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # the runtime's errors have no common kind
-        raise UserError(
-            f"{name}: ONNX Runtime cannot open this; it is no ONNX file, damaged, or newer than the runtime: copy or "
-            f"export it again ({first_line(error)})"
-        ) from error
+    return open_session(content, name)
 
 
 def _needs_other_files(name: str, content: bytes) -> bool:

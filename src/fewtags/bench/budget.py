@@ -12,15 +12,15 @@ from fewtags.bench.tables import label, ordered
 from fewtags.bench.task import job_of
 from fewtags.data import Role, split_spec
 from fewtags.training.build import build_network, make_fabric
-from fewtags.training.config import resolve
+from fewtags.training.config import resolve_settings
 from fewtags.training.evaluator import Record
 from fewtags.training.loop import Loop, Observer
 from fewtags.training.plan import plan_epoch
 from fewtags.training.prepare import prepare
 from fewtags.training.recipe import Recipe, Stage
 from fewtags.training.resolve import Job
-from fewtags.training.run_folder import StopRequest
 from fewtags.utils.progress import Progress, duration
+from fewtags.utils.stopping import StopRequest
 
 TIMED_STEPS = 3  # the first of them is not counted
 
@@ -91,9 +91,9 @@ def time_steps(job: Job) -> Speed:
     short = recipe.model_copy(update={"warmup": min(1, recipe.warmup), "epochs": min(1, recipe.epochs)})
     fabric = make_fabric(short)
     prepared = prepare(job.catalogue.take(rows), job.preparation(fabric, StopRequest()))
-    network = build_network(job.backbones[0], prepared.supply, job.method, short, len(job.catalogue.tags), fabric)
+    network = build_network(prepared.encoder, prepared.source, job.method, short, len(job.catalogue.tags), fabric)
     clock = _Clock()
-    loop = Loop(network, prepared.supply.source, job.method, short, prepared.targets, fabric, clock)
+    loop = Loop(network, prepared.source, job.method, short, prepared.targets, fabric, clock)
     loop.run()
     part = loop.parts[-1]
     began = time.monotonic()
@@ -154,5 +154,5 @@ def _recipe(grid: Grid, cell: Cell, labelled: int, unlabelled: int) -> Recipe:
     small = split_spec(grid.data)[0] == "voc"
     tune, protocol = options.get("tune", "heads"), options.get("protocol", "ours")
     settings = dict(cell.row.settings)
-    _, recipe = resolve(cell.row.method, tune, protocol, share, small, given, settings, labelled, unlabelled)
+    _, recipe = resolve_settings(cell.row.method, tune, protocol, share, small, given, settings, labelled, unlabelled)
     return recipe

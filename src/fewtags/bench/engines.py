@@ -16,6 +16,7 @@ import torch
 
 from fewtags.bench.grid import Cell
 from fewtags.errors import Interrupted, UserError
+from fewtags.utils.extras import install_command
 
 POLL_SECONDS = 0.5
 MOST_DEATHS = 2  # of the process of one cell, here; what killed it twice will kill it again
@@ -117,7 +118,7 @@ def _connected(address: str | None) -> tuple[Any, bool]:
     try:
         import ray
     except ImportError as error:
-        raise UserError("--engine ray needs Ray; install it with: pip install 'fewtags[cluster]'") from error
+        raise UserError(f"--engine ray needs Ray; run: {install_command('cluster')}") from error
     if ray.is_initialized():
         return ray, False
     try:

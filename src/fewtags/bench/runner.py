@@ -15,11 +15,11 @@ from fewtags.bench.task import Task, job_of
 from fewtags.data import Role, hide, read
 from fewtags.errors import Interrupted, UserError
 from fewtags.training.build import make_fabric
-from fewtags.training.prepare import look_at
+from fewtags.training.prepare import extract_features
 from fewtags.training.resolve import Job
-from fewtags.training.run_folder import StopRequest
 from fewtags.utils.files import write_text
 from fewtags.utils.progress import Progress
+from fewtags.utils.stopping import StopRequest
 
 KEPT = "stopped; finished cells stay, begun ones go on from their checkpoints with the same command"
 
@@ -95,7 +95,7 @@ def compute_features(jobs: list[Job], stop: StopRequest) -> None:
         everything = replace(how, uses_unlabelled=how.uses_unlabelled or job.recipe.labelled_view == "strong")
         roles = job.catalogue.roles.copy()
         roles[roles == Role.LABELLED] = Role.UNLABELLED
-        look_at(replace(job.catalogue, roles=roles), everything)
+        extract_features(replace(job.catalogue, roles=roles), everything)
 
 
 def _kind(job: Job) -> tuple[object, ...]:

@@ -16,8 +16,11 @@ from fewtags.api import train
 from fewtags.bench.grid import Cell, Grid
 from fewtags.bench.records import keep_record
 from fewtags.errors import Fault, Interrupted, UserError
-from fewtags.training.resolve import Job, settle
+from fewtags.training.options import TrainOptions
+from fewtags.training.resolve import Job, resolve
 from fewtags.utils.files import cache_folder, write_json
+from fewtags.utils.progress import show_messages
+from fewtags.utils.stopping import StopRequest
 
 
 class Task:
@@ -54,7 +57,9 @@ class Task:
 
     def _train(self, cell: Cell, run: Path) -> None:
         torch.set_num_threads(1)  # cells run side by side, and one thread gives the same bytes everywhere
-        train(self.data, out=run, resume=True, **_how(cell), **self.options)
+        show_messages()
+        with StopRequest().listening() as stop:
+            train(self.data, out=run, resume=True, stop=stop, **_how(cell), **self.options)
         if not (run / "made.json").exists():
             write_json(run / "made.json", self._made(cell))
 
@@ -76,7 +81,7 @@ class Task:
 
 def job_of(grid: Grid, cell: Cell) -> Job:
     """All that is decided before a cell is trained."""
-    return settle(grid.data, **_how(cell), **grid.options)
+    return resolve(TrainOptions.of({"data": grid.data, **_how(cell), **grid.options}))
 
 
 def _how(cell: Cell) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from fewtags.cli.bench import bench
-from fewtags.cli.options import Data, Features, Form, Format, Labels, Prefer, Protocol, RunArgument, Split, Tune
+from fewtags.cli.lazy import lazy
+from fewtags.cli.options import Data, Form, Format, Labels, Method, RunArgument
 
 app = typer.Typer(
     name="fewtags",
@@ -51,96 +52,25 @@ def check(data: Data, labels: Labels = None) -> None:
     run_check(data, labels)
 
 
-@app.command()
-def train(
-    data: Data,
-    out: Annotated[Path | None, typer.Option(metavar="RUN", help="A new folder for the run; else below runs/.")] = None,
-    labels: Labels = None,
-    method: Annotated[str, typer.Option(help="`fewtags methods` lists them; or an importable module.")] = "auto",
-    backbone: Annotated[
-        str | None,
-        typer.Option(help="efficientnet_lite0…4, resnet18…101, hf:NAME, timm:NAME, onnx:FILE; several as A+B."),
-    ] = None,
-    features: Annotated[
-        Features | None,
-        typer.Option(help="What a frozen backbone gives: pooled crops, or evidence from windows (default of auto)."),
-    ] = None,
-    tune: Annotated[
-        Tune | None,
-        typer.Option(help="What learns: heads on frozen features (default on a CPU), or all (on a GPU)."),
-    ] = None,
-    labelled: Annotated[
-        float | None,
-        typer.Option(metavar="SHARE", help="Hide labels until this share is left, as the papers do."),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Decides everything random.")] = 1,
-    epochs: Annotated[int | None, typer.Option(min=0, help="Epochs of the main stage.")] = None,
-    warmup: Annotated[int | None, typer.Option(min=0, help="Epochs on the labelled images before it.")] = None,
-    size: Annotated[int | None, typer.Option(metavar="PX", min=16, help="Side of the network's input.")] = None,
-    weights: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Backbone weights: .safetensors or .pth.")
-    ] = None,
-    split: Annotated[Split, typer.Option(help="How --labelled chooses.")] = Split.paper,
-    workers: Annotated[int | None, typer.Option(min=0, help="Processes that read pixels (--tune all).")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at images that cannot be used.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
-    protocol: Annotated[
-        Protocol, typer.Option(help="paper: the released schedule; the test split chooses the epoch.")
-    ] = Protocol.ours,
-    prefer: Annotated[
-        Prefer, typer.Option(help="What thresholds for tagging serve: few wrong tags, few missing ones, or both.")
-    ] = Prefer.balance,
-    validate: Annotated[
-        bool, typer.Option("--validate", help="With --tune all: keep a fifth of the labels to judge by.")
-    ] = False,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Settings of `fewtags methods NAME`."),
-    ] = None,
-    with_review: Annotated[
-        bool, typer.Option("--with-review", help="DATA is a run: learn again with the decisions of its review.")
-    ] = False,
-) -> None:
+@app.command(cls=lazy("fewtags.cli.train", "train"))
+def train() -> None:
     """Learn from labelled and unlabelled images; tag the unlabelled."""
-    from fewtags.cli.verbs import parse_settings, run_train
-
-    run_train(
-        data,
-        out=out,
-        labels=labels,
-        method=method,
-        backbone=backbone,
-        features=features.value if features else None,
-        tune=tune.value if tune else None,
-        labelled=labelled,
-        seed=seed,
-        epochs=epochs,
-        warmup=warmup,
-        size=size,
-        weights=weights,
-        split=split.value,
-        workers=workers,
-        strict=strict,
-        resume=resume,
-        protocol=protocol.value,
-        prefer=prefer.value,
-        validate=validate,
-        settings=parse_settings(settings or []),
-        with_review=with_review,
-    )
 
 
 @app.command()
 def tag(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or what `fewtags export` wrote.")],
-    images: Annotated[list[str], typer.Argument(metavar="IMAGES", help="Folders, files or patterns such as '*.jpg'.")],
+    images: Annotated[
+        list[str], typer.Argument(metavar="IMAGES", help="Folders, files, patterns such as '*.jpg', or vectors:FILE.")
+    ],
     out: Annotated[str, typer.Option(metavar="FILE", help="A CSV file, or - for standard output.")] = "-",
-    scores: Annotated[bool, typer.Option("--scores", help="Add a column with the score of every tag.")] = False,
+    scores: Annotated[bool, typer.Option("--scores", help="Add one column per tag with its score.")] = False,
+    method: Method = None,
 ) -> None:
     """Tag images with a trained model."""
     from fewtags.cli.tag import run_tag
 
-    run_tag(run, images, out, scores)
+    run_tag(run, images, out, scores, method)
 
 
 @app.command()
@@ -149,11 +79,12 @@ def evaluate(
     data: Annotated[str | None, typer.Argument(metavar="DATA", help="Other labelled images.")] = None,
     labels: Labels = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    method: Method = None,
 ) -> None:
     """How good a model is, over all tags and for each."""
     from fewtags.cli.verbs import run_evaluate
 
-    run_evaluate(run, data, labels, json)
+    run_evaluate(run, data, labels, json, method)
 
 
 @app.command()
@@ -215,11 +146,12 @@ def export(
         Format,
         typer.Option("--format", help="onnx: one file, pixels to scores; safetensors: a folder with a model card."),
     ] = Format.onnx,
+    method: Method = None,
 ) -> None:
     """Take a trained model away: one ONNX file, or a folder."""
     from fewtags.cli.export import run_export
 
-    run_export(run, target, form.value)
+    run_export(run, target, form.value, method)
 
 
 @app.command()
@@ -233,8 +165,9 @@ def explain(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A .png or .html file; else IMAGE-explain.png in this folder.")
     ] = None,
+    method: Method = None,
 ) -> None:
     """Why an image got its tags: heat maps, scores, what decided."""
     from fewtags.cli.explain import run_explain
 
-    run_explain(run, image, tags or [], out)
+    run_explain(run, image, tags or [], out, method)

@@ -7,14 +7,14 @@ from fewtags.errors import UserError
 SUFFIXES = (".png", ".html")
 
 
-def run_explain(run: Path, image: Path, tags: list[str], out: Path | None) -> None:
+def run_explain(run: Path, image: Path, tags: list[str], out: Path | None, method: str | None) -> None:
     """Draw, and print what decided about every tag."""
     target = out or Path(f"{image.stem}-explain.png")
     _check(run, image, target)
     from fewtags.explain import explain
     from fewtags.utils.files import write_text, written_whole
 
-    explained = explain(run, image, tags)
+    explained = explain(run, image, tags, [method] if method else [])
     if target.suffix.lower() == ".html":
         from fewtags.explain.page import draw_page
 

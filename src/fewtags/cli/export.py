@@ -8,7 +8,7 @@ from fewtags.errors import UserError
 SUFFIX = ".onnx"
 
 
-def run_export(run: Path, target: Path, form: str) -> None:
+def run_export(run: Path, target: Path, form: str, method: str | None) -> None:
     """Check what can be checked before anything is loaded, write, and say how to go on."""
     _check_target(target, form)
     from fewtags.training.run_folder import RunFolder
@@ -16,16 +16,17 @@ def run_export(run: Path, target: Path, form: str) -> None:
     folder = RunFolder(run)
     if folder.config_file.is_file() and not folder.finished:
         raise UserError(f"{run}: its training has not ended; go on with `fewtags train … --out {run} --resume`")
+    methods = [method] if method else []
     if form == "onnx":
         from fewtags.model.onnx_export import export_onnx
 
-        difference = export_onnx(run, target)
+        difference = export_onnx(run, target, methods)
         size = target.stat().st_size / 1e6
-        print(f"{target}: {size:,.0f} MB, scores within {max(difference, 1e-7):.0e} of torch's on pictures of noise")
+        print(f"{target}: {size:,.0f} MB, scores within {max(difference, 1e-7):.0e} of torch's on random inputs")
     else:
         from fewtags.report.model_folder import export_folder
 
-        export_folder(run, target)
+        export_folder(run, target, methods)
         print(f"{target}: model.json, model.safetensors and README.md, the model card")
     print(f"tag images with it: fewtags tag {shlex.quote(str(target))} IMAGES --out tags.csv")
 

@@ -2,36 +2,103 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from fewtags.cli.verbs import parse_settings
+import typer
+
+from fewtags.cli.derive import derived
+from fewtags.cli.options import Data
+from fewtags.cli.settings import parse_settings
 from fewtags.errors import UserError
+from fewtags.training.options import option_names
 from fewtags.utils.progress import say
 
 DEFAULT_METHODS = ("asl", "cap", "d2l")
 
 
-def run_bench(
-    data: str,
-    out: Path,
-    methods: Sequence[str] | None,
-    labelled: Sequence[float] | None,
-    seeds: Sequence[int] | None,
-    settings: list[str],
-    options: dict[str, Any],
-    jobs: int | None,
-    engine: str,
-    address: str | None,
-    retry: bool,
+class Engine(str, Enum):
+    """Where cells run."""
+
+    local = "local"
+    ray = "ray"
+
+
+class PaperData(str, Enum):
+    """The data sets of the paper."""
+
+    voc = "voc"
+    coco = "coco"
+    nus = "nus"
+
+
+Methods = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME …", help="Methods, variants such as mat+cdd, or the words paper, ablation, all."),
+]
+Shares = Annotated[list[float] | None, typer.Option(metavar="SHARE …", help="Shares of labels that are kept.")]
+Seeds = Annotated[list[int] | None, typer.Option(metavar="N …", help="Seeds.")]
+Jobs = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Cells at a time; else one a core, or one on a GPU.")
+]
+EngineOption = Annotated[Engine, typer.Option(help="local, or ray: the same cells as Ray tasks, also on several GPUs.")]
+Address = Annotated[str | None, typer.Option(help="Of a running Ray cluster; else one is started here.")]
+Retry = Annotated[bool, typer.Option("--retry", help="Run cells that failed once more, from the start.")]
+
+
+@derived(option_names(unmarked=("axis", "running")))
+def run(
+    data: Data,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder of the grid; more cells may be added later.")],
+    given: dict[str, Any],
+    methods: Methods = None,
+    labelled: Shares = None,
+    seeds: Seeds = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=A,B,…", help="Settings; several values make several rows."),
+    ] = None,
+    jobs: Jobs = None,
+    engine: EngineOption = Engine.local,
+    address: Address = None,
+    retry: Retry = False,
 ) -> None:
-    """Run the grid and say what failed; exit code 3 if something did."""
+    """Run a grid: methods × labelled shares × seeds. Killed at any moment, it goes on where it was."""
     from fewtags.bench.grid import make_grid, rows_of
 
-    lists = {key: [word.strip() for word in value.split(",")] for key, value in parse_settings(settings).items()}
+    lists = {key: [word.strip() for word in value.split(",")] for key, value in parse_settings(settings or []).items()}
     rows = rows_of(methods or DEFAULT_METHODS, lists)
-    grid = make_grid(data, rows, labelled or [None], seeds or [1], options)
-    _run(out, grid, jobs, engine, address, retry)
+    grid = make_grid(data, rows, labelled or [None], seeds or [1], given)
+    _run(out, grid, jobs, engine.value, address, retry)
+
+
+@derived(["backbone", "weights", "size", "epochs", "warmup"], backbone="resnet50", size=224, epochs=28, warmup=12)
+def paper(
+    name: Annotated[PaperData, typer.Argument(metavar="voc|coco|nus", help="Which of the paper's data sets.")],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Where it lies.")],
+    given: dict[str, Any],
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder of the grid; else paper-NAME.")] = None,
+    methods: Methods = None,
+    labelled: Shares = None,
+    seeds: Seeds = None,
+    jobs: Jobs = None,
+    engine: EngineOption = Engine.local,
+    address: Address = None,
+    retry: Retry = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan with its hours, run nothing.")] = False,
+) -> None:
+    """The paper's grid under the paper's protocol; for machines with GPUs. Prints the plan first."""
+    from fewtags.bench.budget import plan, print_plan
+    from fewtags.bench.grid import make_grid, rows_of
+    from fewtags.bench.published import SHARES
+
+    options = {**given, "tune": "all", "protocol": "paper"}
+    rows = rows_of(methods or ["paper", "mat", "mat+cdd"], {})
+    grid = make_grid(f"{name.value}:{path}", rows, labelled or SHARES, seeds or range(1, 6), options)
+    print_plan(plan(grid), jobs)
+    if not dry_run:
+        _run(out or Path(f"paper-{name.value}"), grid, jobs, engine.value, address, retry)
 
 
 def run_table(folder: Path, kind: str | None, out: Path | None, rule: str, paper: bool, strict: bool) -> None:
@@ -86,32 +153,6 @@ def run_figures(folder: Path, out: Path | None) -> None:
         raise UserError(f"{out} is a file; figures need a folder: name another with --out, or remove it")
     for file in save_figures(records, out):
         print(file)
-
-
-def run_paper(
-    name: str,
-    path: str,
-    out: Path | None,
-    methods: Sequence[str] | None,
-    labelled: Sequence[float] | None,
-    seeds: Sequence[int] | None,
-    options: dict[str, Any],
-    jobs: int | None,
-    engine: str,
-    address: str | None,
-    retry: bool,
-    dry_run: bool,
-) -> None:
-    """Print the plan of the paper's grid, then run it."""
-    from fewtags.bench.budget import plan, print_plan
-    from fewtags.bench.grid import make_grid, rows_of
-    from fewtags.bench.published import SHARES
-
-    rows = rows_of(methods or ["paper", "mat", "mat+cdd"], {})
-    grid = make_grid(f"{name}:{path}", rows, labelled or SHARES, seeds or range(1, 6), options)
-    print_plan(plan(grid), jobs)
-    if not dry_run:
-        _run(out or Path(f"paper-{name}"), grid, jobs, engine, address, retry)
 
 
 def _run(out: Path, grid: Any, jobs: int | None, engine: str, address: str | None, retry: bool) -> None:

@@ -7,42 +7,6 @@ from typing import Annotated
 import typer
 
 
-class Tune(str, Enum):
-    """What learns."""
-
-    heads = "heads"
-    all = "all"
-
-
-class Protocol(str, Enum):
-    """Whose schedule."""
-
-    ours = "ours"
-    paper = "paper"
-
-
-class Split(str, Enum):
-    """Which images keep their labels."""
-
-    paper = "paper"
-    balanced = "balanced"
-
-
-class Features(str, Enum):
-    """What a frozen backbone gives."""
-
-    crops = "crops"
-    evidence = "evidence"
-
-
-class Prefer(str, Enum):
-    """What thresholds serve."""
-
-    precision = "precision"
-    balance = "balance"
-    recall = "recall"
-
-
 class Form(str, Enum):
     """What labels are written as."""
 
@@ -63,8 +27,14 @@ Data = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="A folder with labels.csv, voc:PATH, coco:PATH, nus:PATH, npy:PATH, or scenes[:N].",
+        help="A folder with labels.csv, voc:PATH, coco:PATH, nus:PATH, npy:PATH, vectors:FILE, or scenes[:N].",
     ),
 ]
 Labels = Annotated[Path | None, typer.Option(metavar="FILE", help="The labels, if not DATA/labels.csv.")]
+Method = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE", help="The module of a method that is not part of fewtags, if it was trained with one."
+    ),
+]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from fewtags.errors import UserError
+from fewtags.utils.extras import install_command
 from fewtags.utils.progress import say
 
 SHORTEST_PASSWORD = 8  # letters; others on the network may try as often as they like
@@ -18,7 +19,7 @@ def run_review(run: Path, host: str, port: int, password_file: Path | None, brow
     try:
         from fewtags.review.server import Door, is_loopback, listen, make_app, make_server
     except ImportError as error:
-        raise UserError(f"the page needs {error.name}: pip install 'fewtags[review]'") from error
+        raise UserError(f"the page needs {error.name}; run: {install_command('review')}") from error
     host = "127.0.0.1" if host == "localhost" else host
     password = None if password_file is None else _password(password_file)
     if not is_loopback(host) and password is None:

@@ -5,12 +5,13 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Protocol, overload
+from typing import Generic, Protocol, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+T = TypeVar("T")
 UNKNOWN = -1  # a target that nobody has decided: neither present (1) nor absent (0)
 
 
@@ -59,6 +60,15 @@ class Names(Sequence[str]):
     def take(self, rows: NDArray[np.int64]) -> "Names":
         """The names of these rows, in this order."""
         return Names(self[int(row)] for row in rows)
+
+
+@dataclass(frozen=True)
+class ImageResult(Generic[T]):
+    """What was found for one image, or why the image cannot be used."""
+
+    name: str
+    value: T | None
+    problem: str = ""
 
 
 class ImageSource(Protocol):

@@ -182,12 +182,28 @@ class FolderImages:
         return _FINGERPRINTS[key]
 
     def _read(self, name: str) -> bytes:
-        path = path_within(self.root, name)
-        try:
-            if not path.is_file():  # also keeps pipes and devices, which may never end, from being opened
-                raise BadImage("no such file")
-            if path.stat().st_size > MAX_BYTES:
-                raise BadImage(f"larger than {MAX_BYTES >> 20} MB")
-            return path.read_bytes()
-        except OSError as error:
-            raise BadImage(f"cannot be read: {error.strerror or error}") from error
+        return read_file(path_within(self.root, name))
+
+
+class ImageFiles:
+    """Image files anywhere on the disk, named by their paths."""
+
+    def image(self, name: str) -> Image.Image:
+        """The picture, upright and RGB. Raises BadImage with a reason when it cannot be used."""
+        return decode(read_file(Path(name)))
+
+    def fingerprint(self, name: str) -> bytes:
+        """16 bytes that change when the file's content does. Raises BadImage when it cannot be read."""
+        return blake2b(read_file(Path(name)), digest_size=16).digest()
+
+
+def read_file(path: Path) -> bytes:
+    """The content of an image file. Raises BadImage where it is none, or too large to be one."""
+    try:
+        if not path.is_file():  # also keeps pipes and devices, which may never end, from being opened
+            raise BadImage("no such file")
+        if path.stat().st_size > MAX_BYTES:
+            raise BadImage(f"larger than {MAX_BYTES >> 20} MB")
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise BadImage(f"cannot be read: {getattr(error, 'strerror', None) or error}") from error

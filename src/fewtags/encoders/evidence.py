@@ -1,114 +1,272 @@
-"""Evidence features of a run: several backbones side by side, the kind that suits the data, shrunk to components."""
+"""Evidence: what frozen backbones see in the windows of one larger picture; see fewtags.encoders.windows.
 
-import hashlib
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple
+Several backbones stand side by side. The labelled images choose between pooled vectors, evidence of windows or both,
+and what is chosen is reduced to the principal components of the training images.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
+from lightning_fabric import Fabric
 from numpy.typing import NDArray
-from safetensors import safe_open
-from safetensors.torch import save
-from torch import Tensor
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
 
-from fewtags.data.catalogue import ImageSource
-from fewtags.encoders.components import FITTED_ON, Components, fit_components
-from fewtags.encoders.forward import EvidenceForward, Wanted, store_folder
-from fewtags.encoders.store import FeatureStore
-from fewtags.encoders.windows import Evidence
-from fewtags.errors import BadImage
-from fewtags.solvers.folds import ASKED, try_strengths
-from fewtags.utils.files import cache_folder, written_whole
+from fewtags.backbones.base import Backbone
+from fewtags.backbones.weights import digest
+from fewtags.encoders.base import Box, Encoder, EncoderSettings, Extraction, Images
+from fewtags.encoders.components import Components, kept_components, restore_components
+from fewtags.encoders.inputs import Input, image_input
+from fewtags.encoders.runtime import make_engine
+from fewtags.encoders.saved import backbone_state, restore_backbones
+from fewtags.encoders.store import FeatureStore, Stored, store_folder
+from fewtags.encoders.windows import GRID, WindowReader, make_readers, regions, square
+from fewtags.solvers.folds import ASKED, FEW, try_strengths
+from fewtags.utils.files import cache_folder
+from fewtags.utils.progress import Progress
 
 Blocks = Literal["pooled", "evidence", "both"]
 KINDS: tuple[Blocks, ...] = ("both", "evidence", "pooled")
+KIND_WORDS = {"both": "both kinds", "evidence": "evidence of windows", "pooled": "pooled vectors"}
 NEAR = 0.005  # mAP; closer than this to the best, both are taken
 ROWS = 512  # images read from the stores at a time
+FINE = 8 * GRID  # cells a side on which the maps of several backbones meet
 
 
 class Choice(NamedTuple):
-    """Which features, and what cross-fitting on the labelled images said of each kind (nothing: not asked)."""
+    """Which features, and the cross-fitted mAP of each kind on the labelled images (nothing: not tried)."""
 
     blocks: Blocks
     tried: dict[str, float]
 
 
-class EvidenceTable:
-    """The stored evidence of images: rows by content, columns by the kind of block."""
+class Evidence(Encoder):
+    """Window features of one or more backbones, reduced to principal components once `fit` has seen the images."""
 
-    def __init__(self, readers: Sequence[Evidence], size: int, device: torch.device) -> None:
-        self.readers, self._size, self._device = tuple(readers), size, device
-        self.patches = readers[0].patches
-        forward = EvidenceForward(self.readers, size, device)
-        self._made_from = [forward.made_from(reader, "evidence") for reader in readers]
-        self._whole = [_store(forward, reader, "evidence", 1) for reader in readers]
-        self._windows = (
-            [_store(forward, reader, "windows", self.patches**2) for reader in readers] if self.patches > 1 else []
-        )
+    kind: ClassVar[str] = "evidence"
+
+    def __init__(self, backbones: Sequence[Backbone], settings: EncoderSettings) -> None:
+        super().__init__(settings)
+        self.backbones = list(backbones)
+        self.name = "+".join(one.name for one in backbones)
+        self.readers = nn.ModuleList(make_readers(self.backbones, settings.size, settings.patches))
+        self.parts = len(regions(GRID, settings.patches))
+        asked = settings.blocks == "choose"
+        self.choice = Choice("both" if asked else settings.blocks, {})  # type: ignore[arg-type]
+        self.components: Components | None = None
+        self.width = sum(end - start for reader in self._readers for start, end in reader.columns(self.choice.blocks))
 
     @property
-    def stores(self) -> list[FeatureStore]:
-        """All of them; `compute` gives its arrays in this order."""
-        return [*self._whole, *self._windows]
+    def _readers(self) -> list[WindowReader]:
+        return list(self.readers)  # type: ignore[arg-type]
 
-    def compute(self, images: ImageSource, wanted: Iterable[Wanted]) -> Iterator[list[NDArray[np.float32]] | BadImage]:
-        """For every image the rows of all stores, or why it cannot be used."""
-        for found in EvidenceForward(self.readers, self._size, self._device).features(images, wanted):
-            if isinstance(found, BadImage):
-                yield found
-            else:
-                yield [one[None, :1] for one in found] + ([one[None, 1:] for one in found] if self._windows else [])
+    def pictures(self, image: Image.Image) -> tuple[NDArray[np.uint8], ...]:
+        """One square [size, size, 3] for all backbones."""
+        return (square(image, self.settings.size),)
 
-    def read(self, keys: Sequence[bytes], blocks: Blocks) -> NDArray[np.float16]:
-        """Columns of these blocks for images in the stores [n, 1 + patches², D]."""
+    def raw(self, *pictures: Tensor) -> Tensor:
+        """Pictures [N, size, size, 3] -> the chosen columns of all backbones [N, parts, D]."""
+        (picture,) = pictures
+        return torch.cat(self._columns([reader(picture.permute(0, 3, 1, 2)) for reader in self._readers]), dim=-1)
+
+    def finish(self, raw: Tensor) -> Tensor:
+        """Rounded as stored, then reduced to components."""
+        features = super().finish(raw)
+        return features if self.components is None else self.components(features)
+
+    def joined(self, rows: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+        """See Encoder; the rows are those of whole images, then those of patches, one per backbone."""
+        count = len(self.readers)
+        found = [np.concatenate([row[0] for row in rows[place::count]]) for place in range(count)]
+        return np.concatenate(self._columns(found), axis=-1)
+
+    def _columns(self, found: list[Any]) -> list[Any]:
+        """The chosen columns [.., width] of every backbone's features, tensors or arrays."""
+        chosen = [reader.columns(self.choice.blocks) for reader in self._readers]
+        return [one[..., start:end] for one, some in zip(found, chosen, strict=True) for start, end in some]
+
+    def extraction(self, view: str, device: torch.device) -> Extraction:
+        """A picture is decoded and resized once for all backbones."""
+        engines = [make_engine(reader, device) for reader in self._readers]
+
+        def prepare(image: Image.Image, key: bytes) -> NDArray[np.uint8]:
+            return square(image, self.settings.size)
+
+        def compute(pictures: list[NDArray[np.uint8]]) -> list[list[NDArray[np.float32]]]:
+            stacked = np.stack(pictures)
+            by_image = zip(*(engine(stacked) for engine in engines), strict=True)  # [1 + n, width] per backbone
+            return [self._rows(found) for found in by_image]
+
+        in_threads = all(engine.in_threads for engine in engines)
+        return Extraction("extracting features", self._stores(), prepare, compute, in_threads)
+
+    def _rows(self, found: Sequence[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
+        """What goes into each store: the whole image, and the patches apart from it."""
+        patches = [one[None, 1:] for one in found] if self.parts > 1 else []
+        return [one[None, :1] for one in found] + patches
+
+    def made_from(self, reader: WindowReader, part: str) -> dict[str, object]:
+        """All that the features of an image by one backbone depend on beside its bytes."""
+        return {
+            "backbone": reader.name,
+            "weights": digest(reader.backbone),
+            "scaling": reader.backbone.scaling,
+            "size": self.settings.size,
+            "reading": reader.extra_repr() if part == "windows" else reader.of_whole().extra_repr(),
+            "kind": part,
+        }
+
+    def _stores(self) -> list[FeatureStore]:
+        """Of whole images, one per backbone, then of patches: whole images serve every number of patches."""
+        kept = {"evidence": 1, **({"windows": self.parts - 1} if self.parts > 1 else {})}
+        return [self._store(reader, part, count) for part, count in kept.items() for reader in self._readers]
+
+    def _store(self, reader: WindowReader, part: str, count: int) -> FeatureStore:
+        made_from = self.made_from(reader, part)
+        return FeatureStore(store_folder(cache_folder(), made_from), (1, count, reader.width), made_from)
+
+    def read(self, keys: Sequence[bytes], blocks: Blocks, stores: Sequence[FeatureStore]) -> NDArray[np.float16]:
+        """Stored columns of these blocks [n, parts, D]."""
         columns = []
-        for place, reader in enumerate(self.readers):
-            kept = [self._whole[place], *([self._windows[place]] if self._windows else [])]
-            parts = np.concatenate([store.array()[store.rows(keys)][:, 0] for store in kept], axis=1)
+        for place, reader in enumerate(self._readers):
+            kept = stores[place :: len(self.readers)]
+            parts = np.concatenate([store.array()[store.rows_of_all(keys)][:, 0] for store in kept], axis=1)
             columns += [parts[..., start:end] for start, end in reader.columns(blocks)]
         return np.concatenate(columns, axis=-1)
 
-    def components(self, keys: Sequence[bytes], blocks: Blocks, count: int) -> Components:
-        """The components of these images' whole views, fitted once and kept; the order of images plays no part."""
-        chosen = sorted(set(keys))[:FITTED_ON]  # keys are digests: the first of them are a random choice
-        about = json.dumps([self._made_from, blocks, count, FITTED_ON, "turned"], sort_keys=True).encode()
-        content = hashlib.sha256(about + b"".join(chosen)).hexdigest()[:16]
-        file = cache_folder() / "components" / f"{blocks}-{content}.safetensors"
-        if file.exists():
-            with safe_open(file, framework="pt") as stored:
-                return Components(stored.get_tensor("mean"), stored.get_tensor("axes"))
-        wholes = [self.read(chosen[start : start + ROWS], blocks)[:, 0] for start in range(0, len(chosen), ROWS)]
-        found = fit_components(np.concatenate(wholes), count)
-        with written_whole(file) as out:
-            out.write(save({"mean": found.mean, "axes": found.axes.contiguous()}))
-        return found
+    def fit(self, labelled: Images, unlabelled: Images, targets: Tensor, fabric: Fabric) -> None:
+        """Choose the kind of features by the labelled images, then the components of all training images."""
+        stores = self._stores()
+        if self.settings.blocks == "choose" and len(labelled.keys) >= FEW and fabric.is_global_zero:
+            with Progress("trying features on the labelled images", len(KINDS)) as progress:
+                self.choice = self.choose(labelled.keys, targets, stores, progress.advance)
+        if fabric.world_size > 1:  # rounding may differ between machines: one of them decides
+            self.choice = fabric.broadcast(self.choice)
+        if not fabric.is_global_zero:
+            fabric.barrier()  # the first process fits and keeps them
+        self.components = self._fit_components([*labelled.keys, *unlabelled.keys], stores)
+        if fabric.is_global_zero and fabric.world_size > 1:
+            fabric.barrier()
+        self.width = self.components.count
 
-    def project(self, keys: Sequence[bytes], blocks: Blocks, components: Components) -> NDArray[np.float32]:
-        """The components of images in the stores [n, 1, 1 + patches², d]."""
-        parts = 1 + (self.patches**2 if self.patches > 1 else 0)
-        found = np.empty((len(keys), 1, parts, components.axes.shape[1]), np.float32)
-        for start in range(0, len(keys), ROWS):
-            found[start : start + ROWS, 0] = components.project(self.read(keys[start : start + ROWS], blocks))
-        return found
-
-    def choose(self, keys: Sequence[bytes], targets: Tensor, tick: Callable[[], None] = lambda: None) -> Choice:
+    def choose(
+        self,
+        keys: Sequence[bytes],
+        targets: Tensor,
+        stores: Sequence[FeatureStore] | None = None,
+        tick: Callable[[], None] = lambda: None,
+    ) -> Choice:
         """By the labelled images: each kind is tried in five folds, near ties go to both.
 
         keys and targets [N, K] of the labelled images; tick: called after each kind.
         """
-        if not any(reader.mapped for reader in self.readers):
+        if not any(reader.mapped for reader in self._readers):
             return Choice("pooled", {})
-        first = np.unique(keys, return_index=True)[1]  # copies of an image would meet themselves in another fold
+        first = np.unique(np.array(keys, dtype=object), return_index=True)[1]  # copies would meet in another fold
         few = np.random.default_rng(0).permutation(np.sort(first))[:ASKED]
         known = targets[torch.from_numpy(few)]
         tried: dict[str, float] = {}
         for kind in KINDS:
-            wholes = torch.from_numpy(self.read([keys[row] for row in few], kind)[:, 0]).double()
-            tried[kind] = try_strengths(coordinates(wholes), known, (0.003, 0.03)).map
+            wholes = self.read([keys[row] for row in few], kind, stores or self._stores())[:, 0]
+            tried[kind] = try_strengths(coordinates(torch.from_numpy(wholes).double()), known, (0.003, 0.03)).map
             tick()
         best = max(tried.values())
         return Choice("both" if tried["both"] >= best - NEAR else max(KINDS, key=tried.__getitem__), tried)
+
+    def _fit_components(self, keys: Sequence[bytes], stores: Sequence[FeatureStore]) -> Components:
+        blocks = self.choice.blocks
+        wholes = stores[: len(self.readers)]
+        made_from = [self.made_from(reader, "evidence") for reader in self._readers]
+
+        def read(some: Sequence[bytes]) -> NDArray[np.float16]:
+            parts = [self.read(some[start : start + ROWS], blocks, wholes) for start in range(0, len(some), ROWS)]
+            return np.concatenate(parts)[:, 0]
+
+        return kept_components(keys, read, self.settings.components, blocks, [made_from, blocks])
+
+    def stored(self, view: str, images: Images) -> Stored:
+        """Reduced to components, in memory."""
+        if self.components is None:
+            raise RuntimeError("fit comes first")
+        stores, keys = self._stores(), images.keys
+        found = np.empty((len(keys), 1, self.parts, self.width), np.float32)
+        for start in range(0, len(keys), ROWS):
+            some = self.read(keys[start : start + ROWS], self.choice.blocks, stores)
+            found[start : start + ROWS, 0] = self.components.project(some)
+        return Stored(found, np.arange(len(keys)))
+
+    def learned(self) -> dict[str, Any] | None:
+        """The kind of features, and what was tried."""
+        return self.choice._asdict()
+
+    def notes(self) -> list[str]:
+        """How the kind of features was chosen."""
+        blocks, tried = self.choice
+        if self.settings.blocks != "choose":
+            return []
+        if not tried and blocks == "pooled":
+            return ["features: pooled vectors, because the backbone gives no map to read windows of"]
+        if not tried:
+            return ["too few labelled images to choose features by: pooled vectors and evidence of windows are used"]
+        figures = ", ".join(f"{KIND_WORDS[kind]} {100 * value:.1f}" for kind, value in tried.items())
+        return [f"features: {KIND_WORDS[blocks]}, by five-fold mAP on the labelled images ({figures})"]
+
+    def identity(self) -> str:
+        """Of the components."""
+        return "" if self.components is None else self.components.identity()
+
+    def state(self) -> dict[str, Any]:
+        """See Encoder."""
+        fitted = {"blocks": self.choice.blocks, "components": self.width if self.components is not None else None}
+        return backbone_state(self.backbones, self.settings) | fitted
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Backbones and components."""
+        return super().tensors() | ({} if self.components is None else self.components.tensors())
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any], tensors: Mapping[str, Tensor], file: Path) -> "Evidence":
+        """See Encoder."""
+        encoder = cls(*restore_backbones(state, tensors, file))
+        if state["components"]:
+            encoder.components = restore_components(tensors, encoder.width, state["components"], file)
+            encoder.width = encoder.components.count
+        return encoder
+
+    def with_backbones(self, backbones: Sequence[Backbone]) -> "Evidence":
+        """See Encoder."""
+        other = Evidence(backbones, self.settings)
+        other.choice, other.components, other.width = self.choice, self.components, self.width
+        return other
+
+    def inputs(self) -> dict[str, Input]:
+        """One picture."""
+        return {"bicubic": image_input("bicubic", self.settings.view_spec())}
+
+    def boxes(self) -> list[Box]:
+        """Patches are squares of whole cells of the map."""
+        return [
+            (left / GRID, top / GRID, (left + extent) / GRID, (top + extent) / GRID)
+            for top, left, extent in regions(GRID, self.settings.patches)
+        ]
+
+    def is_made_of_maps(self, pictures: Sequence[Tensor]) -> bool:
+        """Where every backbone gives one."""
+        return all(reader.mapped for reader in self._readers)
+
+    def heat(self, contributions: list[Tensor], part: int) -> NDArray[np.float32]:
+        """One map for all parts, several backbones: what each adds, on one fine grid."""
+        fine = [
+            interpolate((one * one[0].numel())[:, None], size=(FINE, FINE), mode="bilinear")[0, 0]
+            for one in contributions
+        ]
+        total: NDArray[np.float32] = torch.stack(fine).sum(0).numpy()
+        left, top, right, bottom = (round(share * FINE) for share in self.boxes()[part])
+        return total[top:bottom, left:right]
 
 
 def coordinates(x: Tensor) -> Tensor:
@@ -118,8 +276,3 @@ def coordinates(x: Tensor) -> Tensor:
         values, vectors = torch.linalg.eigh(x @ x.T)
         x = vectors * values.clamp(min=0).sqrt()
     return x / x.square().sum(1).mean().sqrt().clamp(min=1e-12)
-
-
-def _store(forward: EvidenceForward, reader: Evidence, kind: str, parts: int) -> FeatureStore:
-    made_from = forward.made_from(reader, kind)
-    return FeatureStore(store_folder(cache_folder(), made_from), (1, parts, reader.width), made_from)

@@ -1,10 +1,11 @@
-"""What a finished model reads of an image, by the names of its inputs; numpy and Pillow alone.
+"""What an exported model reads of an image, by the names of its inputs; numpy and Pillow alone.
 
 An input named after a filter of Pillow is the whole image, resized with it to a square: the whole view is resized
 bilinearly, windows and patches are cut from a bicubic one. Only patches that are cut before shrinking come ready-made.
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +14,33 @@ from PIL import Image
 from fewtags.encoders.views import ViewSpec, make_views
 
 PATCHES = "patches"  # [n, side, side, 3], cut from the original
+VECTORS = "vectors"  # [D], no image at all
 
 
-def input_names(features: str, spec: ViewSpec) -> list[str]:
-    """The inputs of a model with `crops` or `evidence` features, in order."""
-    if features == "evidence":
-        return ["bicubic"]
-    if spec.patches == 1:
-        return ["bilinear"]
-    return ["bilinear", "bicubic" if spec.patch_source == "resized" else PATCHES]
+class Input(NamedTuple):
+    """One input of an exported model."""
+
+    shape: tuple[int, ...]  # of one image
+    dtype: str  # as numpy names it
+    how: str  # it is made, in words
+
+
+def image_input(name: str, spec: ViewSpec) -> Input:
+    """The input of this name."""
+    if name == PATCHES:
+        side, count = spec.patch_side, spec.patches**2
+        return Input(
+            (count, side, side, 3),
+            "uint8",
+            f"RGB, cut into {spec.patches} × {spec.patches} parts, each resized to {side} × {side} with Pillow's "
+            f"BILINEAR, row by row; uint8 [N, {count}, {side}, {side}, 3]",
+        )
+    size = spec.size
+    return Input(
+        (size, size, 3),
+        "uint8",
+        f"RGB, resized to {size} × {size} with Pillow's {name.upper()}; uint8 [N, {size}, {size}, 3]",
+    )
 
 
 def read_inputs(image: Image.Image, names: Iterable[str], spec: ViewSpec) -> dict[str, NDArray[np.uint8]]:

@@ -18,18 +18,19 @@ from torch import Tensor, nn
 from fewtags.backbones.base import Backbone
 from fewtags.backbones.onnx_file import OnnxFileBackbone
 from fewtags.backbones.weights import digest
-from fewtags.encoders.windows import Evidence
+from fewtags.encoders.windows import WindowReader
 from fewtags.utils.files import cache_folder, written_whole
+from fewtags.utils.onnx_session import open_session
 from fewtags.utils.progress import say
 
 BATCH = 4  # pictures in one forward; many more fall out of the cores' caches
 
 
-Reader = Backbone | Evidence  # what turns pictures [B, 3, H, W] into features
+Reader = Backbone | WindowReader  # what turns pictures [B, 3, H, W] into features
 
 
 class Engine(Protocol):
-    """uint8 pictures [B, H, W, 3] -> features [B, width], or [B, parts, width] of Evidence."""
+    """uint8 pictures [B, H, W, 3] -> features [B, width], or [B, parts, width] of windows."""
 
     in_threads: bool  # may be called from several threads, each with a core of its own
 
@@ -41,7 +42,7 @@ class Engine(Protocol):
 def make_engine(reader: Reader, device: torch.device) -> Engine:
     """The fastest engine that is installed."""
     packages = ("onnx", "onnxscript", "onnxruntime")
-    backbone = reader.backbone if isinstance(reader, Evidence) else reader
+    backbone = reader.backbone if isinstance(reader, WindowReader) else reader
     if isinstance(backbone, OnnxFileBackbone):
         return OnnxFileEngine(reader)
     if device.type == "cpu" and all(importlib.util.find_spec(name) for name in packages):
@@ -94,7 +95,7 @@ class OnnxEngine:
         with self._lock:
             size = pictures.shape[1]
             if size not in self._sessions:
-                self._sessions[size] = _session(exported(self._reader, size))
+                self._sessions[size] = open_session(exported(self._reader, size))
             session = self._sessions[size]
         batches = [pictures[start : start + BATCH] for start in range(0, len(pictures), BATCH)]
         return np.concatenate([session.run(None, {"pictures": batch})[0] for batch in batches])
@@ -110,11 +111,6 @@ def exported(reader: Reader, size: int) -> Path:
         with written_whole(file) as out:
             out.write(to_onnx(_FromPictures(reader).eval(), size))
     return file
-
-
-def scaling_of(backbone: Backbone) -> list[float]:
-    """What is taken from pixel values and what they are divided by, three channels each."""
-    return [*backbone.shift.flatten().tolist(), *backbone.scale.flatten().tolist()]
 
 
 def to_onnx(module: nn.Module, size: int) -> bytes:
@@ -140,16 +136,6 @@ def traced(module: nn.Module, examples: Mapping[str, Tensor], output: str) -> An
             verbose=False,
         )
     return program.model_proto  # type: ignore[union-attr]
-
-
-def _session(file: Path) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
 
 
 class _FromPictures(nn.Module):

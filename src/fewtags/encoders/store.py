@@ -1,17 +1,27 @@
 """Rows of features kept on disk under the content that made them; shared by all runs."""
 
-import contextlib
+import hashlib
+import json
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fewtags.errors import Fault
-from fewtags.utils.files import write_json
+from fewtags.utils.files import locked, write_json
 
 KEY_BYTES = 16
+
+
+class Stored(NamedTuple):
+    """The features of some images: row `rows[i]` of a larger array, which may be memory-mapped."""
+
+    features: NDArray[np.float16] | NDArray[np.float32]  # [any, draws, parts, width]
+    rows: NDArray[np.int64]
 
 
 class FeatureStore:
@@ -34,6 +44,16 @@ class FeatureStore:
         """The row of every key, -1 where it is not there."""
         return np.array([self._index.get(key, -1) for key in keys], dtype=np.int64)
 
+    def rows_of_all(self, keys: Sequence[bytes]) -> NDArray[np.int64]:
+        """The row of every key. Raises Fault where one is missing: another process should have computed it."""
+        rows = self.rows(keys)
+        if (rows < 0).any():
+            raise Fault(
+                f"features that another process computed are not in {self.folder}; set FEWTAGS_CACHE to a folder that "
+                "all machines share, and start again: nothing is lost"
+            )
+        return rows
+
     def array(self) -> NDArray[np.float16]:
         """All rows [n, *shape], memory-mapped."""
         count = len(self._index)
@@ -43,7 +63,7 @@ class FeatureStore:
 
     def append(self, keys: Sequence[bytes], features: NDArray[np.float16]) -> None:
         """Add rows; keys that are there already are passed over."""
-        with self._alone():
+        with locked(self.folder / "lock"):
             self.refresh()
             new = {key: row for row, key in enumerate(keys) if key not in self._index}
             if not new:
@@ -67,18 +87,6 @@ class FeatureStore:
         for row in range(len(self._index), min(len(keys) // KEY_BYTES, whole_rows)):
             self._index[keys[row * KEY_BYTES : (row + 1) * KEY_BYTES]] = row
 
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Keep other writers out, where the system has file locks."""
-        with (self.folder / "lock").open("a") as file:
-            try:
-                import fcntl
-            except ImportError:
-                yield
-                return
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
-
 
 def _write_at(path: Path, offset: int, data: bytes) -> None:
     with path.open("r+b" if path.exists() else "w+b") as file:
@@ -87,3 +95,10 @@ def _write_at(path: Path, offset: int, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def store_folder(root: Path, made_from: dict[str, object]) -> Path:
+    """Where features made in this way are kept."""
+    content = hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:16]
+    name = re.sub(r"[^\w.-]+", "-", str(made_from["backbone"]))
+    return root / "features" / f"{name}-{made_from['kind']}-{content}"

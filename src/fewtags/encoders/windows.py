@@ -36,7 +36,7 @@ class Block(NamedTuple):
     width: int
 
 
-class Evidence(nn.Module):
+class WindowReader(nn.Module):
     """Pictures [B, 3, size, size], 0..255 -> features [B, 1 + patches², width]; every block has length one.
 
     half: the picture is also read at half its size, where a whole scene fits the backbone's eye.
@@ -67,13 +67,13 @@ class Evidence(nn.Module):
         alone = "" if self.mapped else ", pooled"
         return f"version={EVIDENCE_VERSION}, patches={self.patches}, half={self.shrinks}{alone}"
 
-    def of_whole(self) -> "Evidence":
+    def of_whole(self) -> "WindowReader":
         """The same without patches."""
-        return Evidence(self.backbone, 1, self.shrinks, self.mapped)
+        return WindowReader(self.backbone, 1, self.shrinks, self.mapped)
 
-    def folded(self) -> "Evidence":
+    def folded(self) -> "WindowReader":
         """A copy for eager use on a CPU; see Backbone."""
-        return Evidence(self.backbone.folded(), self.patches, self.shrinks, self.mapped).eval()
+        return WindowReader(self.backbone.folded(), self.patches, self.shrinks, self.mapped).eval()
 
     def forward(self, pictures: Tensor) -> Tensor:
         """See the class."""
@@ -96,7 +96,7 @@ class Evidence(nn.Module):
         return torch.cat(blocks, dim=-1)
 
 
-def make_readers(backbones: Sequence[Backbone], size: int, patches: int) -> list[Evidence]:
+def make_readers(backbones: Sequence[Backbone], size: int, patches: int) -> list[WindowReader]:
     """A reader for every backbone, for pictures of this size; the first also reads them at half of it."""
     readers = []
     for place, backbone in enumerate(backbones):
@@ -106,7 +106,7 @@ def make_readers(backbones: Sequence[Backbone], size: int, patches: int) -> list
                 f"{backbone.name} has no map to cut patches from at {size} px: take --features crops, or another --size"
             )
         half = mapped and place == 0 and backbone.gives_maps(size // 2)
-        readers.append(Evidence(backbone.eval(), patches, half, mapped).eval())
+        readers.append(WindowReader(backbone.eval(), patches, half, mapped).eval())
     return readers
 
 

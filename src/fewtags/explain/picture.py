@@ -4,7 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fewtags.explain.heat import Box, Heat
+from fewtags.encoders.base import Box
+from fewtags.explain.heat import Heat
 from fewtags.explain.reasons import Part, TagExplained
 
 SIDE = 480  # px of the longer side of a picture that is shown

@@ -9,10 +9,11 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from fewtags.data.images import ImageFiles
+from fewtags.encoders.base import Box
 from fewtags.errors import BadImage, UserError, nearest
-from fewtags.explain.heat import Box, Heat, Heated, Logit, heat_of, logits_of
-from fewtags.methods.parts.heads import mixed_scores, patch_logits
-from fewtags.model.base import Files
+from fewtags.explain.heat import Heat, Heated, heat_of, scores_of
+from fewtags.methods.parts.heads import patch_logits
 from fewtags.model.saved import Model, load_model
 
 MOST_GIVEN, MISSES = 6, 2  # tags shown unless some are named
@@ -72,20 +73,22 @@ class Explained:
     how: str  # "activation" or "occlusion"
 
 
-def explain(run: str | Path, image: str | Path, tags: Sequence[str] = ()) -> Explained:
+def explain(run: str | Path, image: str | Path, tags: Sequence[str] = (), methods: Sequence[str] = ()) -> Explained:
     """Why an image gets these tags, or (none named) the tags it is given and the nearest misses."""
-    model = load_model(Path(run))
+    model = load_model(Path(run), methods)
+    if not model.encoder.backbones:
+        raise UserError(f"{run} reads vectors: there is no picture in which to show what decided")
     places = [_place(tag, model.info.tags, run) for tag in dict.fromkeys(tags)]
     try:
-        picture = Files().image(str(image))
+        picture = ImageFiles().image(str(image))
     except BadImage as error:
         raise UserError(f"{image} cannot be used: {error}") from error
     limits = np.array(model.info.threshold_values())
     if not places:
-        places = chosen(mixed(model, *logits_of(model, picture)), limits)
+        places = chosen(scores_of(model, picture), limits)
     heated = heat_of(model, picture, places)
-    scores = mixed(model, heated.whole, heated.patches)
-    shown = [_tag(model, heated, scores, order, place) for order, place in enumerate(places)]
+    scores = heated.scores
+    shown = [_tag(model, heated, order, place) for order, place in enumerate(places)]
     left_out = [tag for k, tag in enumerate(model.info.tags) if scores[k] >= limits[k] and k not in places]
     return Explained(Path(image).name, picture, shown, [] if tags else left_out, heated.how)
 
@@ -105,15 +108,6 @@ def _place(tag: str, tags: list[str], run: str | Path) -> int:
     return tags.index(tag)
 
 
-def mixed(model: Model, whole: Logit, patches: Logit) -> NDArray[np.float32]:
-    """The scores [K] that tag: whole image [K] and patches [n, K] together."""
-    logits = {"whole_make": torch.from_numpy(whole)[None]}
-    if len(patches):
-        logits["patch_make"] = torch.from_numpy(patches)[None]
-    scores: NDArray[np.float32] = mixed_scores(logits, model.info.merge, model.info.alpha)[0].numpy()
-    return scores
-
-
 def told_apart(score: float, threshold: float) -> tuple[str, str]:
     """Both with as many decimals as show that they differ, two at least."""
     for digits in range(2, 7):
@@ -123,21 +117,21 @@ def told_apart(score: float, threshold: float) -> tuple[str, str]:
     return found
 
 
-def _tag(model: Model, heated: Heated, scores: NDArray[np.float32], order: int, place: int) -> TagExplained:
+def _tag(model: Model, heated: Heated, order: int, place: int) -> TagExplained:
     """The tag at a position, whose heat is at another."""
-    info = model.info
-    score, threshold = float(scores[place]), info.thresholds[place]
+    info, method = model.info, model.method
+    score, threshold = float(heated.scores[place]), info.thresholds[place]
     heat = heated.heat[order]
     whole = Part("whole image", heated.boxes[0], _sigmoid(heated.whole[place]), heat[0])
     values = torch.from_numpy(heated.patches[:, place])
-    shares = torch.softmax((values if info.merge == "logits" else values.sigmoid()) / info.alpha, dim=0)
+    shares = torch.softmax((values if method.merge == "logits" else values.sigmoid()) / method.alpha, dim=0)
     patches = [
         Part(_patch_name(number, info.patches), box, _sigmoid(float(values[number])), heat[1 + number], float(share))
         for number, (box, share) in enumerate(zip(heated.boxes[1:], shares, strict=True))
     ]
     merged = None
     if patches:
-        merged = _sigmoid(float(patch_logits(values[None, :, None], info.merge, info.alpha)))
+        merged = _sigmoid(float(patch_logits(values[None, :, None], method.merge, method.alpha)))
     given = threshold is not None and score >= threshold
     return TagExplained(info.tags[place], score, threshold, given, whole, patches, merged)
 

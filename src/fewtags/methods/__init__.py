@@ -1,17 +1,21 @@
-"""One short file a method; the file's name is the method's name, and nothing else has to be registered."""
+"""One short file per method; the name of the file is the name of the method, and nothing else is registered."""
 
 import importlib
 import pkgutil
 from collections.abc import Mapping
 
 from fewtags.errors import UserError, nearest
-from fewtags.methods.base import Method, Pseudo, Seen, Step, UnlabelledBatch, Update
+from fewtags.methods.base import Method, Pseudo, Step, TeacherView, UnlabelledBatch, Update
+from fewtags.methods.parts.heads import Adapter, Heads, Logits
 
 __all__ = [
+    "Adapter",
+    "Heads",
+    "Logits",
     "Method",
     "Pseudo",
-    "Seen",
     "Step",
+    "TeacherView",
     "UnlabelledBatch",
     "Update",
     "find_method",
@@ -22,7 +26,7 @@ __all__ = [
 
 def method_names() -> list[str]:
     """The methods that come with fewtags."""
-    names = (module.name for module in pkgutil.iter_modules(__path__))
+    names = (module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
     return sorted(name for name in names if name != "base" and not name.startswith("_"))
 
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fewtags.losses import binary_cross_entropy
-from fewtags.methods.base import Method, Pseudo, Seen, UnlabelledBatch
+from fewtags.methods.base import Method, Pseudo, TeacherView, UnlabelledBatch
 from fewtags.thresholds import largest
 
 
@@ -25,13 +25,13 @@ class LargeLoss(Method):
     percent: float = Field(0.1, gt=0, le=10)
     """Cells in percent that are doubted more with every epoch; the papers try 0.1 to 0.5."""
 
-    def begin_main(self, seen: Seen) -> None:
+    def begin_main(self, teacher: TeacherView) -> None:
         """No cell is corrected yet."""
-        self.state["corrected"] = torch.zeros_like(seen.unlabelled_scores, dtype=torch.bool)
+        self.state["corrected"] = torch.zeros_like(teacher.unlabelled_scores, dtype=torch.bool)
 
-    def begin_epoch(self, seen: Seen) -> None:
+    def begin_epoch(self, teacher: TeacherView) -> None:
         """The share of cells that is doubted in this epoch."""
-        self.state["doubted"] = torch.tensor(min(1.0, seen.epoch * self.percent / 100))
+        self.state["doubted"] = torch.tensor(min(1.0, teacher.epoch * self.percent / 100))
 
     def pseudo_labels(self, batch: UnlabelledBatch) -> Pseudo:
         """Absent, but for what was corrected for good and what is doubted now."""

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from pydantic import Field
 
-from fewtags.methods.base import Method, Pseudo, Seen, UnlabelledBatch, shares
+from fewtags.methods.base import Method, Pseudo, TeacherView, UnlabelledBatch, shares
 from fewtags.thresholds import decide, selection_share
 
 
@@ -25,11 +25,11 @@ class ADSH(Method):
     drop_uncertain: bool = False
     """Leave out scores between 0.5 and the threshold; the paper's objective counts every cell."""
 
-    def begin_epoch(self, seen: Seen) -> None:
+    def begin_epoch(self, teacher: TeacherView) -> None:
         """Thresholds from the teacher's scores of all unlabelled images."""
-        scores = seen.unlabelled_scores
+        scores = teacher.unlabelled_scores
         before = self.state.get("thresholds", torch.full_like(scores[0], self.confident)).to(scores)
-        majority = int(shares(seen.targets).argmax())
+        majority = int(shares(teacher.targets).argmax())
         self.state["thresholds"] = selection_share(scores, scores >= 0.5, before, majority, self.confident)
 
     def pseudo_labels(self, batch: UnlabelledBatch) -> Pseudo:

@@ -4,15 +4,19 @@ A method is a class with settings (its fields, each with a reason) and a few fun
 scores, logits and targets; it never sees files, devices, logs or the targets of unlabelled images. The loop
 calls, in this order:
 
-    build_body, build_heads         before training; finished_heads(heads, seen) after it
-    begin_main(seen)                once, after the warm-up
-    begin_epoch(seen)               at the start of every epoch of the main stage
+    build_body, build_heads         before training
+    start(body, heads, statistics)  before training on stored features: first weights that depend on them
+    enter_main(heads)               once, after the warm-up: what heads take over from it
+    begin_main(teacher)             once, at the start of the main stage
+    begin_epoch(teacher)            at the start of every epoch of the main stage
     pseudo_labels(batch)            every step: what to teach on the unlabelled images, and where
     loss(step)                      every step, in the warm-up too: named sums whose total is minimised
+    finished_heads(heads, teacher)  after training: what a model keeps; restore_heads builds its shape again
 
 What a method must remember lives in `self.state`, a dict of tensors, so that a run resumes exactly.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple, Protocol
 
@@ -20,10 +24,10 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from torch import Tensor, nn
 
 from fewtags.losses import asymmetric_loss
-from fewtags.methods.parts.heads import Adapter, Heads, Logits, mixed_scores, patch_logits
+from fewtags.methods.parts.heads import FIRST_BIAS, Adapter, Heads, Logits, mixed_scores, patch_logits
 
 
-class Seen(Protocol):
+class TeacherView(Protocol):
     """What a method may look at between steps: scores of the teacher on weak views, computed when asked for."""
 
     @property
@@ -142,22 +146,41 @@ class Method(BaseModel):
         """A module (vectors [B, width], part) -> logits by name."""
         return Heads(width, tags, self.head_names)
 
-    def settled(self) -> dict[str, object]:
-        """Settings that this training chose by itself, for trainings that shall not choose again."""
+    def start(self, body: nn.Module, heads: nn.Module, statistics: Callable[[], tuple[Tensor, float]]) -> None:
+        """First weights for training on stored features; `statistics` gives their mean [width] and length."""
+        if isinstance(heads, Heads):
+            heads.start_at(FIRST_BIAS)
+
+    def enter_main(self, heads: nn.Module) -> None:
+        """Between warm-up and main stage: heads that use pseudo-labels start where those that make them are."""
+        if isinstance(heads, Heads):
+            heads.copy_make_to_use()
+
+    def chosen_settings(self) -> dict[str, object]:
+        """Settings that this training chose by itself, for trainings that must not choose again."""
         return {}
 
-    def finished_heads(self, heads: nn.Module, seen: Seen) -> nn.Module:
-        """What is kept for tagging in the place of the heads that were trained."""
+    def finished_heads(self, heads: nn.Module, teacher: TeacherView) -> nn.Module:
+        """What a model keeps in the place of the heads that were trained."""
+        if isinstance(heads, Heads):  # those that only learn from pseudo-labels have done their work
+            return heads.without([name for name in self.head_names if not name.endswith("make")])
         return heads
 
-    def empty_finished_heads(self, width: int, tags: int, images: int) -> nn.Module:
+    def restore_heads(self, width: int, tags: int, images: int) -> nn.Module:
         """A module of the shape of the finished heads, for a model that learned from so many images."""
-        return self.build_heads(width, tags)
+        heads = self.build_heads(width, tags)
+        if isinstance(heads, Heads):
+            return heads.without([name for name in self.head_names if not name.endswith("make")])
+        return heads
 
-    def begin_main(self, seen: Seen) -> None:
+    def exportable_heads(self, heads: nn.Module) -> nn.Module:
+        """The finished heads in steps that can be traced for ONNX."""
+        return heads
+
+    def begin_main(self, teacher: TeacherView) -> None:
         """Once, between warm-up and main stage."""
 
-    def begin_epoch(self, seen: Seen) -> None:
+    def begin_epoch(self, teacher: TeacherView) -> None:
         """At the start of every epoch of the main stage."""
 
     def score(self, logits: Logits) -> Tensor:

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from fewtags.methods.base import Method, Pseudo, Seen, UnlabelledBatch, shares
+from fewtags.methods.base import Method, Pseudo, TeacherView, UnlabelledBatch, shares
 from fewtags.thresholds import class_proportion, decide
 
 
@@ -26,12 +26,12 @@ class CAP(Method):
     missing_class: Literal["never", "reference"] = "never"
     """A tag without labelled positives is never pseudo-labelled; `reference` finds it everywhere, as released."""
 
-    def begin_epoch(self, seen: Seen) -> None:
+    def begin_epoch(self, teacher: TeacherView) -> None:
         """Quantiles of the teacher's scores, and the pseudo-labels of the whole epoch."""
-        scores = seen.unlabelled_scores
+        scores = teacher.unlabelled_scores
         found = class_proportion(
             scores,
-            shares(seen.targets),
+            shares(teacher.targets),
             positives=self.positives,
             negatives=self.negatives,
             missing_class=self.missing_class,

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 import torch
 from pydantic import Field
 
-from fewtags.methods.base import Method, Pseudo, Seen, UnlabelledBatch, shares
+from fewtags.methods.base import Method, Pseudo, TeacherView, UnlabelledBatch, shares
 from fewtags.thresholds import class_proportion, decide, metric_adaptive
 
 
@@ -45,15 +45,17 @@ class D2L(Method):
         """GUD is a setting here."""
         return self.separate_heads
 
-    def begin_epoch(self, seen: Seen) -> None:
+    def begin_epoch(self, teacher: TeacherView) -> None:
         """The threshold of every tag: MAT's from the labelled images, or CAP's from the unlabelled ones."""
         if self.thresholds == "proportion":
-            found = class_proportion(seen.unlabelled_scores, shares(seen.targets), missing_class=self.missing_class)
+            found = class_proportion(
+                teacher.unlabelled_scores, shares(teacher.targets), missing_class=self.missing_class
+            )
             self.state["thresholds"] = found.thresholds
             return
         self.state["thresholds"] = metric_adaptive(
-            seen.labelled_scores,
-            seen.targets,
+            teacher.labelled_scores,
+            teacher.targets,
             self.metric,
             self.beta,
             grid=self.grid,

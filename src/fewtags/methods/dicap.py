@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fewtags.methods.base import Method, Pseudo, Seen, Step, UnlabelledBatch
+from fewtags.methods.base import Method, Pseudo, Step, TeacherView, UnlabelledBatch
 from fewtags.thresholds import correctness, mid_ranges
 
 
@@ -29,10 +29,10 @@ class DiCaP(Method):
     bins: int = Field(20, ge=2)
     """Resolution of the correctness curve; 20 as reported."""
 
-    def begin_epoch(self, seen: Seen) -> None:
+    def begin_epoch(self, teacher: TeacherView) -> None:
         """Correctness on the held-out images, thresholds on all labelled ones."""
-        scores = seen.labelled_scores
-        targets = seen.targets.to(scores.device)
+        scores = teacher.labelled_scores
+        targets = teacher.targets.to(scores.device)
         held = self._held(torch.arange(len(scores), device=scores.device))
         self.state["curve"] = correctness(scores[held], targets[held], self.bins)
         self.state["upper"], self.state["lower"] = mid_ranges(scores, targets)

@@ -13,7 +13,7 @@ import torch
 from pydantic import Field, PrivateAttr
 from torch import Tensor, nn
 
-from fewtags.methods.base import Method, Pseudo, Seen, Step, UnlabelledBatch, Update
+from fewtags.methods.base import Method, Pseudo, Step, TeacherView, UnlabelledBatch, Update
 from fewtags.methods.parts.heads import Logits
 from fewtags.thresholds import lowest
 
@@ -43,22 +43,22 @@ class DRML(Method):
         self._heads = RelationHeads(width, tags)
         return self._heads
 
-    def begin_main(self, seen: Seen) -> None:
+    def begin_main(self, teacher: TeacherView) -> None:
         """No unlabelled image has joined yet."""
-        self.state["soft"] = torch.zeros_like(seen.unlabelled_scores)
+        self.state["soft"] = torch.zeros_like(teacher.unlabelled_scores)
         self.state["joined"] = torch.zeros_like(self.state["soft"][:, 0], dtype=torch.bool)
 
-    def begin_epoch(self, seen: Seen) -> None:
+    def begin_epoch(self, teacher: TeacherView) -> None:
         """The images with the least disagreement after an epoch join, with soft labels, for good."""
-        if seen.epoch == 0:
+        if teacher.epoch == 0:
             return
         soft, joined = self.state["soft"], self.state["joined"]
-        common = self._heads.project(seen.unlabelled_vectors.to(next(self._heads.parameters()).device))
+        common = self._heads.project(teacher.unlabelled_vectors.to(next(self._heads.parameters()).device))
         gap = self._heads.first(common).sigmoid() - self._heads.second(common).sigmoid()
         apart = gap.detach().square().sum(1).to(joined.device)
         new = lowest(apart, ~joined, math.ceil(self.share_per_epoch * len(apart)))
         joined[new] = True
-        soft[new] = seen.unlabelled_scores.to(soft.device)[new]
+        soft[new] = teacher.unlabelled_scores.to(soft.device)[new]
 
     def pseudo_labels(self, batch: UnlabelledBatch) -> Pseudo:
         """Soft labels of the images that have joined; the others teach nothing but agreement."""

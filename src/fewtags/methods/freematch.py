@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fewtags.methods.base import Method, Pseudo, Seen, Step, UnlabelledBatch
+from fewtags.methods.base import Method, Pseudo, Step, TeacherView, UnlabelledBatch
 
 
 class FreeMatch(Method):
@@ -29,9 +29,9 @@ class FreeMatch(Method):
     fairness: float = Field(0.0, ge=0)
     """Weight of the fairness term (reading B); the released default is 0.01 for single labels."""
 
-    def begin_main(self, seen: Seen) -> None:
+    def begin_main(self, teacher: TeacherView) -> None:
         """The state that an endless pass over the unlabelled images would reach."""
-        self.state.update(self._moments(seen.unlabelled_scores))
+        self.state.update(self._moments(teacher.unlabelled_scores))
 
     def pseudo_labels(self, batch: UnlabelledBatch) -> Pseudo:
         """Move the state, then decide with it."""

@@ -8,6 +8,7 @@ Use: a student with one hidden layer learns F with mixup; it alone tags new imag
 `share=0` leaves out the graph; `learner=regression` leaves out the student.
 """
 
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 import torch
@@ -15,8 +16,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from fewtags.methods.base import Method, Pseudo, Seen, Step, UnlabelledBatch, shares
-from fewtags.methods.parts.student import Bank, Centred, Student
+from fewtags.methods.base import Method, Pseudo, Step, TeacherView, UnlabelledBatch, shares
+from fewtags.methods.parts.student import Bank, Centred, Student, TraceableBank
 from fewtags.metrics import mean_average_precision
 from fewtags.solvers.folds import FEW, balanced_folds, held_out, try_strengths
 from fewtags.solvers.graph import clamp_known, find_neighbours, smooth
@@ -81,10 +82,15 @@ class Neighbours(Method):
         """The student."""
         return Student(width, self.hidden, tags, self.dropout, self.mixup)
 
-    def begin_main(self, seen: Seen) -> None:
+    def start(self, body: nn.Module, heads: nn.Module, statistics: Callable[[], tuple[Tensor, float]]) -> None:
+        """The body takes the mean and length of the training images."""
+        assert isinstance(body, Centred)  # noqa: S101 - for the type checker
+        body.fit(*statistics())
+
+    def begin_main(self, teacher: TeacherView) -> None:
         """The probabilities that the student learns."""
-        vectors = unit_scaled(torch.cat([seen.labelled_vectors, seen.unlabelled_vectors]))
-        targets, count = seen.targets, len(seen.targets)
+        vectors = unit_scaled(torch.cat([teacher.labelled_vectors, teacher.unlabelled_vectors]))
+        targets, count = teacher.targets, len(teacher.targets)
         strength = self.strength or choose_strength(vectors[:count], targets)
         graph = find_neighbours(vectors, self.neighbours) if self.share != 0 else None
 
@@ -115,7 +121,7 @@ class Neighbours(Method):
         self.state["share"] = torch.tensor(share, dtype=torch.float64)
         self.state["bank"] = torch.tensor(bank)
 
-    def settled(self) -> dict[str, object]:
+    def chosen_settings(self) -> dict[str, object]:
         """The strength of the regression, the share of the graph, and whether the training images are kept."""
         return {name: self.state[name].item() for name in ("strength", "share", "bank") if name in self.state}
 
@@ -139,26 +145,30 @@ class Neighbours(Method):
         cells = binary_cross_entropy_with_logits(logits.float(), targets.float().clamp(0, 1), reduction="none")
         return {"soft": (cells * known).sum()}
 
-    def finished_heads(self, heads: nn.Module, seen: Seen) -> nn.Module:
+    def finished_heads(self, heads: nn.Module, teacher: TeacherView) -> nn.Module:
         """The student, or the regression; with a bank, the training images beside it."""
         if not self.state:  # a run without a main stage never began it
-            self.begin_main(seen)
+            self.begin_main(teacher)
         if self.learner == "student" and not self.state["bank"]:
             return heads
-        vectors = torch.cat([seen.labelled_vectors, seen.unlabelled_vectors])
+        vectors = torch.cat([teacher.labelled_vectors, teacher.unlabelled_vectors])
         if self.learner == "regression":
-            heads = self._regression(vectors, seen.targets)
+            heads = self._regression(vectors, teacher.targets)
         if not self.state["bank"]:
             return heads
-        bank = Bank(heads, len(vectors), vectors.shape[1], seen.targets.shape[1], self.neighbours)
+        bank = Bank(heads, len(vectors), vectors.shape[1], teacher.targets.shape[1], self.neighbours)
         bank.vectors.copy_(vectors)
         bank.soft.copy_(torch.cat([self.state["soft_labelled"], self.state["soft"]]))
         return bank
 
-    def empty_finished_heads(self, width: int, tags: int, images: int) -> nn.Module:
+    def restore_heads(self, width: int, tags: int, images: int) -> nn.Module:
         """Of the shape that `finished_heads` gives, to be filled from a file."""
         heads = self.build_heads(width, tags) if self.learner == "student" else Student(width, 0, tags)
         return Bank(heads, images, width, tags, self.neighbours) if self.bank else heads
+
+    def exportable_heads(self, heads: nn.Module) -> nn.Module:
+        """A bank looks at every similarity at once."""
+        return TraceableBank(heads) if isinstance(heads, Bank) else heads
 
     def _regression(self, vectors: Tensor, targets: Tensor) -> Student:
         """The regression on the body's own vectors, centre and scale folded into it."""

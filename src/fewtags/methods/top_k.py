@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from pydantic import Field
 
-from fewtags.methods.base import Method, Pseudo, Seen, UnlabelledBatch, shares
+from fewtags.methods.base import Method, Pseudo, TeacherView, UnlabelledBatch, shares
 from fewtags.thresholds import top_k
 
 
@@ -22,9 +22,9 @@ class TopK(Method):
     k: int | None = Field(None, ge=1)
     """Tags an image gets; none takes the mean number of a labelled image, rounded up (2 for VOC, 3 for COCO)."""
 
-    def begin_main(self, seen: Seen) -> None:
+    def begin_main(self, teacher: TeacherView) -> None:
         """How many tags a labelled image carries."""
-        mean = round(float(shares(seen.targets).sum()), 4)  # a sum of shares may come out just above a whole number
+        mean = round(float(shares(teacher.targets).sum()), 4)  # a sum of shares may come out just above a whole number
         self.state["k"] = torch.tensor(self.k or max(1, math.ceil(mean)))
 
     def pseudo_labels(self, batch: UnlabelledBatch) -> Pseudo:

@@ -1,22 +1,23 @@
-"""From scores to tags, whatever computes the scores: what a model in use gives, without torch."""
+"""From scores to tags, whatever computes the scores: what every model in use has in common, without torch."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from fewtags.data.catalogue import Catalogue, ImageSource
-from fewtags.data.images import decode
+from fewtags.data.catalogue import Catalogue, ImageResult, ImageSource
+from fewtags.data.images import ImageFiles
+from fewtags.data.vectors import VectorSource
 from fewtags.encoders.views import ViewSpec
-from fewtags.errors import BadImage, UserError
+from fewtags.errors import UserError
 from fewtags.utils.progress import Progress
 
 Scores = NDArray[np.floating[Any]]
+KEY = "fewtags"  # under which an ONNX file keeps what it says of itself
 
 
 class Tagging(NamedTuple):
@@ -35,15 +36,16 @@ class About(BaseModel):
     tags: list[str] = Field(min_length=1)
     # a tag is given where its score reaches this; None: never
     thresholds: list[Annotated[float, Field(allow_inf_nan=False)] | None]
-    backbone: str  # several: one after the other with + between them
-    size: int = Field(ge=1)  # px of the side of a square input
-    patches: int = Field(ge=1)  # per side
-    patch_source: Literal["resized", "original"]
-    patch_size: Literal["full", "native"]
     learned_from: int = Field(ge=0)  # images, labelled and unlabelled
+    # how an image is cut; a model of vectors has none of these
+    backbone: str | None = None  # several: one after the other with + between them
+    size: int | None = Field(None, ge=1)  # px of the side of a square input
+    patches: int = Field(1, ge=1)  # per side
+    patch_source: Literal["resized", "original"] = "resized"
+    patch_size: Literal["full", "native"] = "full"
 
     @model_validator(mode="after")
-    def _a_threshold_a_tag(self) -> "About":
+    def _one_threshold_per_tag(self) -> "About":
         if len(self.thresholds) != len(self.tags):
             raise ValueError(f"{len(self.tags)} tags but {len(self.thresholds)} thresholds")
         return self
@@ -51,7 +53,7 @@ class About(BaseModel):
     def view_spec(self) -> ViewSpec:
         """How an image is cut for this model."""
         return ViewSpec(
-            size=self.size, patches=self.patches, patch_source=self.patch_source, patch_size=self.patch_size
+            size=self.size or 1, patches=self.patches, patch_source=self.patch_source, patch_size=self.patch_size
         )
 
     def threshold_values(self) -> list[float]:
@@ -59,25 +61,15 @@ class About(BaseModel):
         return [float("inf") if value is None else value for value in self.thresholds]
 
 
-class Files:
-    """Image files anywhere on the disk, named by their paths."""
+class AboutFile(About):
+    """What an ONNX file says of itself: all that a program needs beside the graph."""
 
-    def image(self, name: str) -> Image.Image:
-        """The picture, upright and RGB."""
-        return decode(self._read(name))
+    model_config = ConfigDict(frozen=True, extra="ignore")  # a newer version may say more
 
-    def fingerprint(self, name: str) -> bytes:
-        """Not needed for tagging: nothing is kept."""
-        return b""
-
-    def _read(self, name: str) -> bytes:
-        try:
-            return Path(name).read_bytes()
-        except OSError as error:
-            raise BadImage(error.strerror or "cannot be read") from error
+    inputs: dict[str, str]  # name -> how it is made of an image, in words
 
 
-class AnyTagger(ABC):
+class BaseTagger(ABC):
     """A trained model in use; a subclass computes the scores."""
 
     def __init__(self, tags: list[str], thresholds: list[float], identity: str) -> None:
@@ -91,6 +83,11 @@ class AnyTagger(ABC):
         return list(self._tags)
 
     @property
+    def classes_(self) -> NDArray[np.str_]:
+        """The tags as scikit-learn names them: the columns of `predict` and `predict_proba`."""
+        return np.array(self._tags)
+
+    @property
     def thresholds(self) -> dict[str, float]:
         """The score each tag must reach; infinite for a tag it never saw an example of."""
         return dict(zip(self._tags, self._thresholds.tolist(), strict=True))
@@ -98,8 +95,8 @@ class AnyTagger(ABC):
     @abstractmethod
     def scores(
         self, names: Iterable[str], images: ImageSource | None = None
-    ) -> Iterator[tuple[str, NDArray[np.float32] | BadImage]]:
-        """Name and scores [K] of one image after the other."""
+    ) -> Iterator[ImageResult[NDArray[np.float32]]]:
+        """The scores [K] of one image after the other."""
 
     def tag(self, images: str | Path | Iterable[str | Path]) -> list[Tagging]:
         """Tag image files, or a single one.
@@ -107,20 +104,23 @@ class AnyTagger(ABC):
         >>> fewtags.load("run").tag(["a.jpg"])[0].tags    # doctest: +SKIP
         ['boat', 'water']
         """
-        found = []
         paths = [images] if isinstance(images, (str, Path)) else images
-        for name, result in self.stream(str(path) for path in paths):
-            if isinstance(result, BadImage):
-                raise UserError(f"{name} cannot be used: {result}")
-            found.append(result)
-        return found
+        return [self.decide(one.name, usable(one)) for one in self.scores(str(path) for path in paths)]
 
-    def stream(
-        self, names: Iterable[str], images: ImageSource | None = None
-    ) -> Iterator[tuple[str, Tagging | BadImage]]:
-        """Name and tags of one image after the other, or why one cannot be used."""
-        for name, scores in self.scores(names, images):
-            yield name, scores if isinstance(scores, BadImage) else self.decide(name, scores)
+    def predict_proba(self, X: str | Path | Iterable[str | Path] | NDArray[Any]) -> NDArray[np.float32]:
+        """Scores [n, K] in 0..1 of image files, or of vectors [n, D] for a model that learned from vectors."""
+        found = [usable(one) for one in self.scores(*rows_of(X))]
+        return np.stack(found) if found else np.empty((0, len(self._tags)), np.float32)
+
+    def predict(self, X: str | Path | Iterable[str | Path] | NDArray[Any]) -> NDArray[np.int8]:
+        """1 where a tag's score reaches its threshold, else 0 [n, K]."""
+        return (self.predict_proba(X) >= self._thresholds).astype(np.int8)
+
+    def stream(self, names: Iterable[str], images: ImageSource | None = None) -> Iterator[ImageResult[Tagging]]:
+        """The tags of one image after the other, or why one cannot be used."""
+        for one in self.scores(names, images):
+            tagged = None if one.value is None else self.decide(one.name, one.value)
+            yield ImageResult(one.name, tagged, one.problem)
 
     def decide(self, name: str, scores: NDArray[np.float32]) -> Tagging:
         """Scores [K] -> tags, the surest (furthest above its threshold) first."""
@@ -135,16 +135,31 @@ class AnyTagger(ABC):
         bad = []
         names = (catalogue.names[int(row)] for row in rows)
         with Progress("scoring images", len(rows)) as progress:
-            for place, (name, scores) in enumerate(self.scores(names, catalogue.images)):
-                if isinstance(scores, BadImage):
-                    bad.append((name, str(scores)))
+            for place, one in enumerate(self.scores(names, catalogue.images)):
+                if one.value is None:
+                    bad.append((one.name, one.problem))
                 else:
-                    table[place] = scores
+                    table[place] = one.value
                 progress.advance()
         return table, bad
 
 
-def given_tags(scores: Scores, thresholds: Scores, tags: tuple[str, ...] | list[str]) -> list[str]:
+def given_tags(scores: Scores, thresholds: Scores, tags: Sequence[str]) -> list[str]:
     """The tags whose score [K] reaches their threshold, the surest (furthest above it) first."""
     margin = scores - thresholds
     return [tags[place] for place in np.argsort(-margin, kind="stable") if margin[place] >= 0]
+
+
+def rows_of(X: str | Path | Iterable[str | Path] | NDArray[Any]) -> tuple[list[str], ImageSource]:
+    """Names, and where they are looked up."""
+    if isinstance(X, np.ndarray) and X.ndim == 2:
+        ids = [str(row) for row in range(len(X))]
+        return ids, VectorSource(X, ids)
+    return [str(path) for path in ([X] if isinstance(X, (str, Path)) else X)], ImageFiles()
+
+
+def usable(one: ImageResult[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """What was found. Raises UserError for an image that cannot be used."""
+    if one.value is None:
+        raise UserError(f"{one.name} cannot be used: {one.problem}")
+    return one.value

@@ -1,25 +1,25 @@
 """Tags from an exported ONNX file, with ONNX Runtime and Pillow alone: torch is never imported."""
 
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from fewtags.data.catalogue import ImageSource
-from fewtags.encoders.inputs import read_inputs
+from fewtags.data.catalogue import ImageResult, ImageSource
+from fewtags.data.images import ImageFiles
+from fewtags.data.vectors import VectorSource
+from fewtags.encoders.inputs import VECTORS, read_inputs
 from fewtags.errors import BadImage, UserError
-from fewtags.model.base import AnyTagger, Files
-from fewtags.model.onnx_about import KEY, AboutFile
-from fewtags.utils.threads import groups, in_order
+from fewtags.model.base import KEY, AboutFile, BaseTagger
+from fewtags.utils.onnx_session import open_session
+from fewtags.utils.threads import cores, groups, in_order
 
 GROUP = 4  # images a thread takes at a time
 
 
-class OnnxTagger(AnyTagger):
+class OnnxTagger(BaseTagger):
     """A model that `fewtags export RUN FILE.onnx` wrote."""
 
     def __init__(self, file: str | Path) -> None:
@@ -30,51 +30,33 @@ class OnnxTagger(AnyTagger):
 
     def scores(
         self, names: Iterable[str], images: ImageSource | None = None
-    ) -> Iterator[tuple[str, NDArray[np.float32] | BadImage]]:
-        """Name and scores [K] of one image after the other."""
-        source = images or Files()
+    ) -> Iterator[ImageResult[NDArray[np.float32]]]:
+        """The scores [K] of one image after the other."""
+        source = images or ImageFiles()
 
-        def work(group: list[str]) -> list[tuple[str, NDArray[np.float32] | BadImage]]:
+        def work(group: list[str]) -> list[ImageResult[NDArray[np.float32]]]:
             return self._scored(group, source)
 
-        for scored in in_order(work, groups(names, GROUP), os.cpu_count() or 1):
+        for scored in in_order(work, groups(names, GROUP), cores()):
             yield from scored
 
-    def _scored(self, names: list[str], images: ImageSource) -> list[tuple[str, NDArray[np.float32] | BadImage]]:
+    def _scored(self, names: list[str], images: ImageSource) -> list[ImageResult[NDArray[np.float32]]]:
         read = [self._read(name, images) for name in names]
-        good = [one for one in read if not isinstance(one, BadImage)]
+        good = [one.value for one in read if one.value is not None]
         if good:
             (scores,) = self._session.run(None, {name: np.stack([one[name] for one in good]) for name in good[0]})
             rows = iter(scores)
-        return [(name, one if isinstance(one, BadImage) else next(rows)) for name, one in zip(names, read, strict=True)]
+        return [ImageResult(one.name, None if one.value is None else next(rows), one.problem) for one in read]
 
-    def _read(self, name: str, images: ImageSource) -> dict[str, NDArray[np.uint8]] | BadImage:
+    def _read(self, name: str, images: ImageSource) -> ImageResult[dict[str, NDArray[np.generic]]]:
+        if VECTORS in self.about.inputs:
+            if not isinstance(images, VectorSource):
+                raise UserError("this model reads vectors, not images; give it vectors:FILE")
+            return ImageResult(name, {VECTORS: images.vectors([name])[0]})
         try:
-            return read_inputs(images.image(name), self.about.inputs, self.about.view_spec())
+            return ImageResult(name, dict(read_inputs(images.image(name), self.about.inputs, self.about.view_spec())))
         except BadImage as error:
-            return error
-
-
-def open_session(model: Path | bytes) -> Any:
-    """An ONNX file, or its bytes, opened for use by many threads with one core each."""
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise UserError(
-            "an .onnx file needs ONNX Runtime; run: pip install -c constraints.txt 'fewtags[onnx]'"
-        ) from error
-    if isinstance(model, Path) and not model.is_file():
-        raise UserError(f"{model}: there is no such file; give a file that `fewtags export` wrote, or a run folder")
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # its errors reach the user as ours
-    try:
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # the runtime's errors have no common kind
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        name = model if isinstance(model, Path) else "the exported model"
-        raise UserError(f"{name}: ONNX Runtime cannot open this; export or copy it again ({reason})") from error
+            return ImageResult(name, None, str(error))
 
 
 def _read_about(file: Path, text: str) -> AboutFile:

@@ -1,12 +1,10 @@
 """The model card: what a model learned from, how, how good it is for each tag, and where it should not be trusted."""
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from fewtags.data import split_spec
-from fewtags.errors import UserError
 from fewtags.methods import find_method, method_names
 from fewtags.metrics.estimate import ENOUGH
 from fewtags.model.saved import ModelInfo
@@ -26,7 +24,7 @@ def model_card(run: Path, info: ModelInfo) -> str:
     """README.md of a model, in Markdown; a model folder without its run can say less, and says so."""
     folder = RunFolder(run)
     config = folder.config() if folder.config_file.is_file() else None
-    result = _result(run)
+    result = folder.result() if folder.result_file.is_file() else {}
     sections = [
         f"# Tags images with {len(info.tags)} tags",
         f"{_words(info.tags)}.\n\nA fewtags model: an image gets every tag whose score reaches the tag's threshold.",
@@ -37,17 +35,6 @@ def model_card(run: Path, info: ModelInfo) -> str:
         "## Limits\n\n" + _limits(config, result, info),
     ]
     return FRONT + "\n" + "\n\n".join(sections) + "\n"
-
-
-def _result(run: Path) -> dict[str, Any]:
-    file = run / "result.json"
-    if not file.is_file():
-        return {}
-    try:
-        content = json.loads(file.read_bytes())
-    except ValueError as error:
-        raise UserError(f"{file} is damaged ({error}); copy the run folder again") from error
-    return content if isinstance(content, dict) else {}
 
 
 def _use() -> str:

@@ -72,9 +72,8 @@ def read_facts(path: Path) -> Facts:
     """Read a run folder. Raises UserError where it is none, has not ended or does not fit together."""
     folder = RunFolder(path)
     config = folder.config()
-    file = path / "result.json"
-    if not file.is_file():
-        raise UserError(f"{path}: its training has not ended (no result.json); go on with `fewtags train … --resume`")
+    if not folder.finished:
+        raise UserError(f"{path}: its training has not ended; go on with `fewtags train … --resume`")
     names = folder.split()
     tables = folder.scores()
     if "test" not in tables:
@@ -87,7 +86,7 @@ def read_facts(path: Path) -> Facts:
         kept_back,
         tables,
         _thresholds(folder.model_folder / "model.json", len(config.tags)),
-        _json(file),
+        folder.result(),
         folder.records(),
     )
     for part in PARTS:

@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from fewtags.errors import Fault, UserError
@@ -10,9 +11,9 @@ from fewtags.report.card import model_card
 from fewtags.utils.files import write_text
 
 
-def export_folder(run: Path, folder: Path) -> None:
+def export_folder(run: Path, folder: Path, methods: Sequence[str] = ()) -> None:
     """Write model.json, model.safetensors and README.md into a new folder; all of it or nothing."""
-    info = load_model(run).info  # also finds out whether the files are whole
+    info = load_model(run, methods).info  # also finds out whether the files are whole
     card = model_card(run, info)
     source = run / "model" if (run / "model").is_dir() else run
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -7,12 +7,12 @@ import numpy as np
 
 from fewtags.metrics import f1_scores
 from fewtags.report import charts
-from fewtags.report.command import command
 from fewtags.report.facts import Facts
 from fewtags.report.markup import Html, element, join
 from fewtags.report.summary import images
 from fewtags.report.tallies import Bin, reliability, together
 from fewtags.training.evaluator import Record
+from fewtags.training.repeat import command
 from fewtags.utils.progress import duration
 
 MATRIX = 24  # tags of the matrix: more cannot be read
@@ -151,7 +151,7 @@ def settings(facts: Facts) -> Html:
         "settings",
         "How to make it again",
         "The command with every choice named; --out names a new folder.",
-        element("pre", element("code", command(facts))),
+        element("pre", element("code", _command(facts))),
         element("details", element("summary", "Every setting"), *(_settings_table(*table) for table in tables)),
     )
 
@@ -180,3 +180,9 @@ def _points(records: list[Record], key: str) -> list[tuple[float, float]]:
 
 def _percent(value: float) -> str:
     return "–" if np.isnan(value) else f"{100 * value:.0f} %"
+
+
+def _command(facts: Facts) -> str:
+    """The command that makes the run again."""
+    labelled, unlabelled = (len(facts.names[part]) for part in ("labelled", "unlabelled"))
+    return command(facts.config, labelled, unlabelled, facts.kept_back)

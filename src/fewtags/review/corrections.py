@@ -7,10 +7,10 @@ from pathlib import Path
 from fewtags.data.catalogue import UNKNOWN, Catalogue, Role
 from fewtags.errors import UserError
 from fewtags.review.log import Cell, parse_lines, read_log, standing
+from fewtags.training.run_folder import CORRECTIONS, RunFolder
 from fewtags.utils.files import written_whole
 
 LOG = "review.jsonl"  # decisions made about a run
-KEPT = "corrections.jsonl"  # decisions that a run learned from
 CODES = {"yes": 1, "no": 0, "unsure": UNKNOWN}
 
 
@@ -66,7 +66,7 @@ class Corrections:
 
     def keep(self, run: Path) -> None:
         """Write them into the run that learns from them: it stays what it is when the review goes on."""
-        with written_whole(run / KEPT) as file:
+        with written_whole(run / CORRECTIONS) as file:
             file.write(self.content)
 
 
@@ -77,13 +77,22 @@ def corrections_of(run: Path) -> Corrections:
         raise UserError(f"{run} has no {LOG}: nothing was decided yet; start with `fewtags review {run}`")
     if not standing(read_log(log)):
         raise UserError(f"{log} holds no decision; make some with `fewtags review {run}`")
-    before = _whole_lines(run / KEPT) if (run / KEPT).is_file() else b""
+    before = _whole_lines(run / CORRECTIONS) if (run / CORRECTIONS).is_file() else b""
     return Corrections(str(log), before + _whole_lines(log))
+
+
+def corrections_for(run: Path, resumed: Path | None) -> Corrections:
+    """The decisions to learn from; a run that is resumed goes on with those it began with."""
+    if resumed is not None and RunFolder(resumed).config_file.is_file():
+        kept = kept_corrections(resumed, RunFolder(resumed).config().review or "")
+        if kept is not None:
+            return kept
+    return corrections_of(run)
 
 
 def kept_corrections(run: Path, source: str) -> Corrections | None:
     """The decisions that a run learned from, if it did."""
-    return Corrections(source, _whole_lines(run / KEPT)) if (run / KEPT).is_file() else None
+    return Corrections(source, _whole_lines(run / CORRECTIONS)) if (run / CORRECTIONS).is_file() else None
 
 
 def _whole_lines(file: Path) -> bytes:

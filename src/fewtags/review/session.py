@@ -3,18 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from pydantic import ValidationError
 
 from fewtags.data.catalogue import UNKNOWN, Catalogue, ImageSource, Names, Role
 from fewtags.errors import UserError
-from fewtags.model.saved import ModelInfo
+from fewtags.model.saved import read_info
 from fewtags.review.corrections import CODES, LOG, count_of
 from fewtags.review.log import Decision, ReviewLog
 from fewtags.review.order import distances, teaching_order
@@ -149,7 +147,7 @@ def open_desk(folder: RunFolder, catalogue: Catalogue) -> Desk:
         raise UserError(f"{folder.path}: its training has not ended; finish it with --resume, then review its tags")
     if catalogue.tags != tuple(config.tags):
         raise UserError(f"{config.data} has other tags than {folder.path} was trained on; train again, then review")
-    info, scores = _model_info(folder.model_folder / "model.json"), folder.scores()
+    info, scores = read_info(folder.model_folder / "model.json"), folder.scores()
     named = folder.split()
     rows = {catalogue.names[int(row)]: int(row) for row in np.flatnonzero(catalogue.roles != Role.TEST)}
     places = {name: (part, place) for part in PARTS for place, name in enumerate(named[part])}
@@ -167,13 +165,6 @@ def open_desk(folder: RunFolder, catalogue: Catalogue) -> Desk:
     thresholds = np.array(info.threshold_values())
     material = Material(catalogue.tags, thresholds, Names(kept), table, labels, catalogue.images)
     return Desk(material, ReviewLog(folder.path / LOG))
-
-
-def _model_info(file: Path) -> ModelInfo:
-    try:
-        return ModelInfo.model_validate_json(file.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise UserError(f"{file} is missing or damaged; train again with this version") from error
 
 
 def _shown(text: str) -> str:

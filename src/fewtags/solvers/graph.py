@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag, normalize
 
 from fewtags.errors import UserError
+from fewtags.utils.extras import install_command
 
 EXACT_UP_TO = 100_000  # images; a search over more asks an index
 BLOCK_CELLS = 1 << 26  # similarities held at a time: 256 MiB
@@ -82,8 +83,7 @@ def _indexed(queries: Tensor, among: Tensor, k: int, own: bool) -> tuple[Tensor,
         import faiss
     except ImportError as error:
         raise UserError(
-            f"{len(among):,} images are too many for an exact search of neighbours; "
-            "run: pip install -c constraints.txt 'fewtags[scale]'"
+            f"{len(among):,} images are too many for an exact search of neighbours; run: {install_command('scale')}"
         ) from error
     cells = int(4 * len(among) ** 0.5)
     index = faiss.index_factory(among.shape[1], f"IVF{cells},Flat", faiss.METRIC_INNER_PRODUCT)

@@ -5,17 +5,13 @@ import os
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.strategies.ddp import DDPStrategy
-from torch import nn
 
-from fewtags.backbones.base import Backbone
 from fewtags.backbones.norm import join_batch_norms, steady_batch_norms
+from fewtags.encoders.base import Encoder
 from fewtags.methods import Method
-from fewtags.methods.parts.heads import FIRST_BIAS, Heads
-from fewtags.methods.parts.student import Centred
 from fewtags.model.network import Network
-from fewtags.training.prepare import Supply
 from fewtags.training.recipe import Recipe
-from fewtags.training.source import FeatureSource
+from fewtags.training.source import FeatureSource, Source
 
 
 def processes() -> tuple[int, int]:
@@ -44,18 +40,17 @@ def make_fabric(recipe: Recipe) -> Fabric:
 
 
 def build_network(
-    backbone: Backbone, supply: Supply, method: Method, recipe: Recipe, tags: int, fabric: Fabric
+    encoder: Encoder, source: Source, method: Method, recipe: Recipe, tags: int, fabric: Fabric
 ) -> Network:
     """Heads on the backbone itself, or on what the method puts between them and stored features."""
     torch.manual_seed(recipe.seed)
-    heads = method.build_heads(supply.width, tags)
-    body: nn.Module = backbone
+    heads = method.build_heads(encoder.width, tags)
     if recipe.tune == "heads":
-        body = method.build_body(supply.width, recipe.adapter)
-        if isinstance(body, Centred) and isinstance(supply.source, FeatureSource):
-            body.settle(*supply.source.centre_and_length())
-        if isinstance(heads, Heads):
-            heads.start_at(FIRST_BIAS)
+        body = method.build_body(encoder.width, recipe.adapter)
+        if isinstance(source, FeatureSource):
+            method.start(body, heads, source.statistics)
+    else:
+        body = encoder.backbones[0]
     network = Network(body, heads)
     if fabric.world_size > 1:
         join_batch_norms(network)

@@ -17,7 +17,7 @@ def save_checkpoint(loop: Loop, path: Path, belongs_to: str) -> None:
     """Write the state of a loop; `belongs_to` is a digest of data, split and settings."""
     tensors = {f"raw/{name}": value for name, value in loop.network.state_dict().items()}
     tensors |= {f"average/{name}": value for name, value in loop.average.network.state_dict().items()}
-    tensors |= {f"best/{name}": value for name, value in loop.judge.best_weights.items()}
+    tensors |= {f"best/{name}": value for name, value in loop.evaluator.best_weights.items()}
     tensors |= {f"method/{name}": value for name, value in loop.method.state.items()}
     tensors |= {f"tally/{name}": value for name, value in loop.tally.items()}
     for update, optimiser in loop.optimisers.items():
@@ -29,7 +29,7 @@ def save_checkpoint(loop: Loop, path: Path, belongs_to: str) -> None:
         "belongs_to": belongs_to,
         "position": vars(loop.position),
         "spent": loop.spent.read(),
-        "judge": {name: getattr(loop.judge, name) for name in ("best", "last_gain", "top")},
+        "evaluator": {name: getattr(loop.evaluator, name) for name in ("best", "last_gain", "top")},
     }
     with written_whole(path) as file:
         file.write(save(tensors, metadata={"about": json.dumps(about)}))
@@ -44,9 +44,9 @@ def load_checkpoint(loop: Loop, path: Path, belongs_to: str) -> None:
     loop.spent.earlier = tuple(about.get("spent", (0.0, 0.0)))
     loop.network.load_state_dict(_under(tensors, "raw/"))
     loop.average.network.load_state_dict(_under(tensors, "average/"))
-    loop.judge.best_weights = _under(tensors, "best/")
-    for name, value in about["judge"].items():
-        setattr(loop.judge, name, value)
+    loop.evaluator.best_weights = _under(tensors, "best/")
+    for name, value in about["evaluator"].items():
+        setattr(loop.evaluator, name, value)
     loop.method.state.update({k: v.to(loop.fabric.device) for k, v in _under(tensors, "method/").items()})
     loop.tally = _under(tensors, "tally/")
     stage = min(loop.position.stage, len(loop.stages) - 1)

@@ -3,12 +3,11 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from fewtags.backbones.base import backbone_list
 from fewtags.errors import UserError, nearest
 from fewtags.methods import Method, find_method, make_method
 from fewtags.training.recipe import Recipe, default_settings
@@ -67,43 +66,12 @@ class Config(BaseModel):
             for name in names
         ]
 
-    def build_method(self) -> Method:
-        """The method, without state."""
-        return make_method(self.method, self.method_settings)
+    def build_method(self, chosen: Mapping[str, object] | None = None) -> Method:
+        """The method, without state; with the settings that a training chose by itself, if there are any."""
+        return make_method(self.method, {**self.method_settings, **(chosen or {})})
 
 
-class Plan(NamedTuple):
-    """What is used where the user did not say."""
-
-    method: str
-    backbone: str
-    features: str
-    blocks: str | None  # None: the recipe's own default
-    size: int | None  # None: the recipe's, or that of a backbone from elsewhere
-
-
-def choose(method: str, tune: str, features: str | None, backbone: str | None, unlabelled: bool) -> Plan:
-    """Defaults that hang together: `auto` is the method that measured best (results/voc/recipe.md).
-
-    On stored features that is `neighbours` on evidence, of the kind that the labelled images prefer; where the
-    whole network learns, D2L + MAT. Without unlabelled images there is nobody to teach: the labels alone then.
-    """
-    auto = method == "auto"
-    if auto:
-        method = "d2l" if tune == "all" else "neighbours"
-        method = method if unlabelled else "asl"
-    features = features or ("evidence" if auto and tune == "heads" else "crops")
-    evidence = features == "evidence" and tune == "heads"
-    return Plan(
-        method,
-        backbone or ("efficientnet_lite0+efficientnet_lite2" if evidence else "efficientnet_lite0"),
-        features,
-        "choose" if auto and evidence else None,
-        448 if evidence and (backbone is None or any(":" not in one for one in backbone_list(backbone))) else None,
-    )
-
-
-def resolve(
+def resolve_settings(
     method: str,
     tune: str,
     protocol: str,

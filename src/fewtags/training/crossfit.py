@@ -5,7 +5,7 @@ more, without the images of the fold; its main stage is shorter, which costs lit
 that would take too long: a part of the labelled images is kept from training instead, if asked to (`--validate`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,17 +13,17 @@ import torch
 from numpy.typing import NDArray
 
 from fewtags.errors import Interrupted
-from fewtags.methods import Method, make_method
+from fewtags.methods import Method
 from fewtags.model.network import Network
 from fewtags.solvers.folds import FOLDS, balanced_folds
 from fewtags.training.build import build_network
 from fewtags.training.evaluator import Record
 from fewtags.training.loop import Loop, Observer, Targets
-from fewtags.training.prepare import Prepared, keys_of
+from fewtags.training.prepare import Prepared, images_of
 from fewtags.training.resolve import Job
-from fewtags.training.run_folder import StopRequest
 from fewtags.training.source import Epoch, FeatureSource
 from fewtags.utils.progress import Progress
+from fewtags.utils.stopping import StopRequest
 
 SHORTER = 3  # a fold's main stage has this part of the epochs
 KEPT = "stopped while quality was estimated; what was learned is kept"
@@ -43,7 +43,7 @@ def held_out_scores(
     job: Job, prepared: Prepared, loop: Loop, scores: Mapping[str, Scores], stop: StopRequest
 ) -> HeldOut | None:
     """By folds, or of the part that was kept from training; None where neither can be had."""
-    targets, source, folds = prepared.targets, prepared.supply.source, job.recipe.folds
+    targets, source, folds = prepared.targets, prepared.source, job.recipe.folds
     if targets.held_out is not None:
         known = targets.held_out.numpy()
         how = f"{len(known):,} labelled images that were kept from training"
@@ -51,7 +51,7 @@ def held_out_scores(
     labelled = targets.labelled.numpy()
     if not isinstance(source, FeatureSource) or folds < 2 or len(labelled) < 2 * folds:
         return None
-    fold = _fold_of(keys_of("labelled", prepared.catalogue, prepared.keys), labelled, folds)
+    fold = _fold_of(images_of("labelled", prepared.catalogue, prepared.keys).keys, labelled, folds)
     if len(np.unique(fold)) < 2:  # all of them copies of one image
         return None
     with Progress("estimating quality", _steps(loop, folds), show=loop.fabric.is_global_zero) as progress:
@@ -64,23 +64,22 @@ def held_out_scores(
 
 def cross_fitted(job: Job, prepared: Prepared, loop: Loop, fold: NDArray[np.int64], observer: Observer) -> Scores:
     """The scores [N, K] of the labelled images, each by a model that learned without its fold [N]."""
-    source, targets = prepared.supply.source, prepared.targets
+    source, targets = prepared.source, prepared.targets
     assert isinstance(source, FeatureSource)  # noqa: S101 - for the type checker
     recipe = job.recipe.model_copy(update={"epochs": -(-job.recipe.epochs // SHORTER)})
-    settings = {**job.config.method_settings, **loop.method.settled()}
+    chosen = loop.method.chosen_settings()
     scores = np.full(targets.labelled.shape, np.nan, np.float32)
     for number in np.unique(fold):
         out = fold == number
-        method, rest = make_method(job.config.method, settings), source.without(out)
-        supply = prepared.supply._replace(source=rest)
-        network = build_network(job.backbones[0], supply, method, recipe, scores.shape[1], loop.fabric)
+        method, rest = job.config.build_method(chosen), source.without(out)
+        network = build_network(prepared.encoder, rest, method, recipe, scores.shape[1], loop.fabric)
         known = Targets(targets.labelled[torch.from_numpy(~out)], targets.unlabelled)
         kept = Loop(network, rest, method, recipe, known, loop.fabric, observer).run()
         scores[out] = _scores(kept, method, rest, loop.fabric.device)
     return scores
 
 
-def _fold_of(keys: list[bytes], labelled: NDArray[np.int8], count: int) -> NDArray[np.int64]:
+def _fold_of(keys: Sequence[bytes], labelled: NDArray[np.int8], count: int) -> NDArray[np.int64]:
     """The fold [N] of every labelled image; copies of an image share theirs, or each would give the other away."""
     first: dict[bytes, int] = {}
     same = [first.setdefault(key, place) for place, key in enumerate(keys)]

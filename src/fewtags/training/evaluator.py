@@ -19,7 +19,7 @@ LOOKS = 40  # at the test split in a stage, spread over its epochs
 FIGURES = ("map", "map_paper", "cf1", "of1", "cf1_nanmean")
 
 
-class Judge:
+class EpochEvaluator:
     """Measures. Only under the protocol of the paper does what it sees on the test split choose anything."""
 
     def __init__(self, paper: bool) -> None:

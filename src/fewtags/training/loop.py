@@ -12,10 +12,10 @@ from torch import Tensor
 
 from fewtags.errors import Fault
 from fewtags.methods.base import Method, Pseudo, Step, UnlabelledBatch
-from fewtags.methods.parts.heads import Heads, Logits
+from fewtags.methods.parts.heads import Logits
 from fewtags.model.network import Network
 from fewtags.training.average import Average
-from fewtags.training.evaluator import Judge, Record
+from fewtags.training.evaluator import EpochEvaluator, Record
 from fewtags.training.plan import StepRows, plan_epoch
 from fewtags.training.recipe import Recipe, Stage
 from fewtags.training.schedule import one_cycle
@@ -35,6 +35,12 @@ class Targets:
 
 class Observer:
     """Is told what happens and may ask to stop; the base class looks on in silence."""
+
+    def begin(self, loop: "Loop") -> None:
+        """Before the first step: may put the loop where an earlier run stopped."""
+
+    def end(self, loop: "Loop") -> None:
+        """After the last step."""
 
     def stage(self, stage: Stage, steps: int, done: int) -> None:
         """A stage begins or goes on: `done` of `steps` steps lie behind."""
@@ -95,37 +101,39 @@ class Loop:
         self.average = Average(self.network, 0.0)
         self.optimisers: dict[str, torch.optim.AdamW] = {}
         self.tally: dict[str, Tensor] = {}  # sums over the steps of the running epoch
-        self.judge = Judge(recipe.protocol == "paper")
+        self.evaluator = EpochEvaluator(recipe.protocol == "paper")
         self.labelled_targets = targets.labelled.to(self.fabric.device)
 
     def run(self) -> Network:
         """Train to the end, from wherever `position` stands, and return the network to keep."""
+        self.observer.begin(self)
         while self.position.stage < len(self.stages):
             stage = self.stages[self.position.stage]
             self._begin_stage(stage)
             while self.position.epoch < stage.epochs:
                 self._run_epoch(stage)
-                record = self.judge.measure(self, stage)
+                record = self.evaluator.measure(self, stage)
                 self.observer.epoch(record)
                 self.tally = {}
-                done = stage.epochs if self.judge.stalled(record) else self.position.epoch + 1
+                done = stage.epochs if self.evaluator.stalled(record) else self.position.epoch + 1
                 self.position = Position(self.position.stage, done)
                 self.observer.save(self)
             self.position = Position(self.position.stage + 1)
-        if self.judge.best_weights:
-            self.average.network.load_state_dict(self.judge.best_weights)
+        self.observer.end(self)
+        if self.evaluator.best_weights:
+            self.average.network.load_state_dict(self.evaluator.best_weights)
         network = self.average.network
-        heads = self.method.finished_heads(network.heads, SeenByTeacher(self, 0))
+        heads = self.method.finished_heads(network.heads, LoopTeacherView(self, 0))
         return Network(network.body, heads).to(self.fabric.device).eval()
 
     def _run_epoch(self, stage: Stage) -> None:
         epoch = self._views_of(stage, self.position.epoch)
         plan = self.plan(stage, self.position.epoch)
         if stage.unlabelled_batch and self.position.step == 0:
-            seen = SeenByTeacher(self, self.position.epoch)
+            teacher = LoopTeacherView(self, self.position.epoch)
             if self.position.epoch == 0:
-                self.method.begin_main(seen)
-            self.method.begin_epoch(seen)
+                self.method.begin_main(teacher)
+            self.method.begin_epoch(teacher)
         rank, processes = self.fabric.global_rank, self.fabric.world_size
         rest = plan[self.position.step :]
         batches = self.source.steps([rows.share(rank, processes) for rows in rest], epoch)
@@ -201,8 +209,8 @@ class Loop:
         self.network.requires_grad_(True).body.requires_grad_(stage.body_learns)
         fresh = self.position.epoch == 0 and self.position.step == 0
         if fresh:
-            if stage.name == "main" and isinstance(self.network.heads, Heads):
-                self.network.heads.copy_make_to_use()
+            if stage.name == "main":
+                self.method.enter_main(self.network.heads)
             self.average = Average(self.network, 0.0)
         self.average.decay = self.recipe.decay(stage, stage.epochs * steps)
         if fresh or not self.optimisers:
@@ -316,8 +324,8 @@ class Loop:
         )
 
 
-class SeenByTeacher:
-    """What a method may look at between steps, all on the training device; see fewtags.methods.base.Seen."""
+class LoopTeacherView:
+    """What a method may look at between steps, all on the training device; see fewtags.methods.base.TeacherView."""
 
     def __init__(self, loop: Loop, epoch: int) -> None:
         self._loop = loop

@@ -1,11 +1,13 @@
 """Every number of a training run, with its default and the reason for it."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from fewtags.encoders.views import ViewSpec
+from fewtags.backbones.base import backbone_list
+from fewtags.encoders.base import EncoderSettings
+from fewtags.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,9 @@ class Stage:
 
 
 WARMUP_STEPS = 700  # heads that saw fewer are not there yet: 57 VOC images, held-out mAP 54.5 in 160 steps, 58.8 in 700
+
+
+PIXEL_OPTIONS = ("backbone", "features", "size", "weights")  # that vectors have no use for
 
 
 class Recipe(BaseModel):
@@ -64,8 +69,9 @@ class Recipe(BaseModel):
     """View of the labelled images in training; on stored features strong draws cost half a point."""
     strong_draws: int = Field(2, ge=1, le=100)
     """Strong draws kept of every unlabelled image (heads only); more cost time once and disk."""
-    features: Literal["crops", "evidence"] = "crops"
-    """What a frozen backbone gives: pooled crops as in the paper, or what it sees in the windows of one larger map."""
+    features: Literal["crops", "evidence", "vectors"] = "crops"
+    """What a frozen backbone gives: pooled crops as in the paper, or what it sees in the windows of one larger map;
+    `vectors` where the data are vectors already."""
     blocks: Literal["choose", "pooled", "evidence", "both"] = "both"
     """Of evidence features: pooled vectors, evidence of windows, or both; `choose` asks the labelled images."""
     components: int = Field(1000, ge=1)
@@ -94,15 +100,29 @@ class Recipe(BaseModel):
             raise ValueError("only --tune all knows it; stored features are float16 anyway")
         return value
 
-    def view_spec(self, patches: int, cutout: bool = True) -> ViewSpec:
-        """How an image is cut for a method with so many patches a side."""
-        return ViewSpec(
+    def encoder_settings(self, patches: int) -> EncoderSettings:
+        """What an encoder is told, for a method with so many patches per side."""
+        return EncoderSettings(
             size=self.size,
             patches=patches,
             patch_source=self.patch_source,
             patch_size=self.patch_size,
-            cutout=cutout,
+            strong_draws=self.strong_draws,
+            blocks=self.blocks,
+            components=self.components,
+            frozen=self.tune == "heads",
         )
+
+    def meaningless_options(self) -> tuple[str, ...]:
+        """Options of `train` that say nothing for these settings: kinds of features where pixels are read."""
+        if self.features == "vectors":
+            return PIXEL_OPTIONS
+        return ("features",) if self.tune == "all" else ()
+
+    @property
+    def several_backbones(self) -> bool:
+        """Whether backbones can stand side by side."""
+        return self.tune == "heads" and self.features == "evidence"
 
     def stages(self, uses_unlabelled: bool) -> list[Stage]:
         """Warm-up and main stage; a labelled-only method spends all epochs on the labelled images."""
@@ -173,3 +193,40 @@ def default_settings(
     if protocol == "paper":
         pixels |= {"ema_decay": 0.9997, "scaling": "unit"}
     return pixels
+
+
+class Plan(NamedTuple):
+    """What is used where the user did not say."""
+
+    method: str
+    backbone: str
+    features: str
+    blocks: str | None  # None: the recipe's own default
+    size: int | None  # None: the recipe's, or that of a backbone from elsewhere
+
+
+def choose(
+    method: str, tune: str, features: str | None, backbone: str | None, unlabelled: bool, vectors: bool = False
+) -> Plan:
+    """Defaults that hang together: `auto` is the method that measured best (results/voc/recipe.md).
+
+    On stored features that is `neighbours` on evidence, of the kind that the labelled images prefer; where the
+    whole network learns, D2L + MAT. Without unlabelled images nothing can be pseudo-labelled: the labels alone then.
+    """
+    if tune == "all" and features == "evidence":
+        raise UserError("--features evidence: features are stored with --tune heads only; add it, or leave this out")
+    auto = method == "auto"
+    if auto:
+        method = "d2l" if tune == "all" else "neighbours"
+        method = method if unlabelled else "asl"
+    if vectors:
+        return Plan(method, backbone or "none", "vectors", None, None)
+    features = features or ("evidence" if auto and tune == "heads" else "crops")
+    evidence = features == "evidence" and tune == "heads"
+    return Plan(
+        method,
+        backbone or ("efficientnet_lite0+efficientnet_lite2" if evidence else "efficientnet_lite0"),
+        features,
+        "choose" if auto and evidence else None,
+        448 if evidence and (backbone is None or any(":" not in one for one in backbone_list(backbone))) else None,
+    )

@@ -1,4 +1,4 @@
-"""Everything that is decided before training begins: data with its roles, method, settings, backbones."""
+"""Everything that is decided before training begins: data with its roles, method, settings, encoder."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -13,15 +13,21 @@ from lightning_fabric import Fabric
 from fewtags.backbones.base import Backbone, backbone_list, build_backbone
 from fewtags.backbones.weights import digest
 from fewtags.data import Catalogue, Role, hide, read, split_spec
+from fewtags.data.vectors import VectorSource
+from fewtags.encoders.base import Encoder, make_encoder
+from fewtags.encoders.vectors import Vectors
 from fewtags.errors import UserError
 from fewtags.methods import Method, find_method
 from fewtags.solvers.folds import FEW, balanced_folds
-from fewtags.training.config import Config, choose, resolve
+from fewtags.training.config import Config, resolve_settings
+from fewtags.training.options import TrainOptions, option_names
 from fewtags.training.prepare import Preparation
-from fewtags.training.recipe import Recipe
-from fewtags.training.run_folder import RunFolder, StopRequest
+from fewtags.training.recipe import PIXEL_OPTIONS, Recipe, choose
+from fewtags.training.run_folder import RunFolder
+from fewtags.utils.stopping import StopRequest
 
-OPTIONS_ONLY = ("seed", "tune", "protocol", "features", "prefer")  # each has an option of its own, never `--set`
+# options of the training that `--set` refuses: each has an option of its own
+OPTIONS_ONLY = tuple(name for name in option_names(unmarked=("settable",)) if name in Recipe.model_fields)
 SHOWN_BAD = 5  # images that cannot be used, on the screen
 SCENES_LABELLED = 0.1  # what stays labelled of the drawn scenes unless told otherwise
 
@@ -43,6 +49,10 @@ class Relabelling(Protocol):
         """The catalogue with them."""
         ...
 
+    def keep(self, run: Path) -> None:
+        """Write them into the folder of the run that learns from them."""
+        ...
+
 
 @dataclass(frozen=True)
 class Job:
@@ -51,7 +61,7 @@ class Job:
     config: Config
     catalogue: Catalogue
     method: Method
-    backbones: Sequence[Backbone]
+    encoder: Encoder
 
     @property
     def recipe(self) -> Recipe:
@@ -59,13 +69,11 @@ class Job:
         return self.config.recipe
 
     def preparation(self, fabric: Fabric, stop: StopRequest, workers: int | None = None) -> Preparation:
-        """What its images are made into; workers: processes that read pixels, by default one for two cores."""
-        cores = os.cpu_count() or 1
-        spare = 0 if cores <= 2 else min(8, cores // 2)
+        """How the images are read."""
+        spare = max(0, (os.cpu_count() or 1) - 1)
         return Preparation(
-            backbones=self.backbones,
+            encoder=self.encoder,
             recipe=self.recipe,
-            patches=self.method.patches,
             uses_unlabelled=self.method.uses_unlabelled,
             draws_views=self.method.draws_views,
             workers=spare if workers is None else workers,
@@ -74,91 +82,85 @@ class Job:
         )
 
 
-def settle(
-    data: str,
-    *,
-    labels: str | Path | None = None,
-    method: str = "auto",
-    backbone: str | None = None,
-    features: str | None = None,
-    tune: str | None = None,
-    labelled: float | None = None,
-    seed: int = 1,
-    epochs: int | None = None,
-    warmup: int | None = None,
-    size: int | None = None,
-    weights: str | Path | None = None,
-    split: str = "paper",
-    protocol: str = "ours",
-    prefer: str = "balance",
-    validate: bool = False,
-    settings: Mapping[str, object] | None = None,
-    corrections: Relabelling | None = None,
-) -> Job:
-    """Fill in what was not said, and refuse what cannot be done; the arguments are those of `fewtags train`."""
+def resolve(options: TrainOptions, corrections: Relabelling | None = None, catalogue: Catalogue | None = None) -> Job:
+    """Fill in what was not said, and refuse what cannot be done; the data may be at hand already."""
+    data, method, settings = options.data, options.method, options.settings
     _refuse_run_folder(data)
-    _check_choices(features=features, tune=tune, protocol=protocol, split=split, prefer=prefer)
-    _check_settings(seed, settings or {})
-    catalogue = read_split(data, labels, labelled, seed, split, corrections)
+    _check_settings(settings)
+    if catalogue is None:
+        catalogue = read_split(data, options.labels, options.labelled, options.seed, options.split, corrections)
     on_gpu = torch.cuda.is_available()
-    tune = tune or ("all" if on_gpu or protocol == "paper" else "heads")
-    if tune == "all" and features == "evidence":
-        raise UserError("--features evidence: features are stored with --tune heads only; add it, or leave this out")
-    if validate and tune == "heads":
+    vectors = isinstance(catalogue.images, VectorSource)
+    tune = options.tune or ("all" if (on_gpu and not vectors) or options.protocol == "paper" else "heads")
+    if vectors:  # there is nothing to cut patches from
+        settings = {"patches": 1, **settings}
+    if options.validate_ and tune == "heads":
         raise UserError("--validate: with --tune heads quality is estimated from all labelled images already")
-    if validate:
+    if options.validate_:
         catalogue = hold_out(catalogue)
     labelled_count, unlabelled_count = (len(catalogue.rows(role)) for role in (Role.LABELLED, Role.UNLABELLED))
     if corrections and not unlabelled_count and method != "auto" and find_method(method).uses_unlabelled:
         note = f"no unlabelled image is left for {method}: the default takes its place"
-        catalogue, method, settings = replace(catalogue, notes=(*catalogue.notes, note)), "auto", None
-    plan = choose(method, tune, features, backbone, unlabelled_count > 0)
+        catalogue, method, settings = replace(catalogue, notes=(*catalogue.notes, note)), "auto", {}
+    plan = choose(method, tune, options.features, options.backbone, unlabelled_count > 0, vectors)
     method, backbone = plan.method, plan.backbone
-    built_method, recipe = resolve(
+    built_method, recipe = resolve_settings(
         method,
         tune,
-        protocol,
+        options.protocol,
         labelled_share=labelled_count / max(1, labelled_count + unlabelled_count),
         small_batches=split_spec(data)[0] == "voc",
         given={
-            "seed": seed,
-            "epochs": epochs,
-            "warmup": warmup,
-            "size": size or plan.size,
+            "seed": options.seed,
+            "epochs": options.epochs,
+            "warmup": options.warmup,
+            "size": options.size or plan.size,
             "features": plan.features,
             "blocks": plan.blocks,
-            "prefer": prefer,
+            "prefer": options.prefer,
             "precision": "bf16-mixed" if on_gpu and tune == "all" and torch.cuda.is_bf16_supported() else None,
         },
-        settings={key: str(value) for key, value in (settings or {}).items()},
+        settings={key: str(value) for key, value in settings.items()},
         labelled_count=labelled_count,
         unlabelled_count=unlabelled_count,
     )
     if recipe.warmup + recipe.epochs == 0:
         raise UserError("--warmup 0 --epochs 0: nothing would be learned; give one of them more")
     check_usable(catalogue, built_method.uses_unlabelled, data, method)
-    backbones = [build_backbone(one, _file(weights), scaling=recipe.scaling) for one in backbone_list(backbone)]
-    if not size and not plan.size and all(":" in one.name for one in backbones):
-        recipe = recipe.model_copy(update={"size": backbones[0].size})
-    _check_backbones(backbones, recipe, weights)
+    encoder, recipe, weights_digest = _encoder(options, catalogue, built_method, recipe, backbone, bool(plan.size))
     config = Config(
         fewtags=version("fewtags"),
         data=data,
-        labels=None if labels is None else str(labels),
-        labelled=labelled,
-        split=split,
+        labels=None if options.labels is None else str(options.labels),
+        labelled=options.labelled,
+        split=options.split,
         method=method,
         method_settings=built_method.model_dump(),
         backbone=backbone,
-        weights=None if weights is None else str(weights),
-        weights_digest=" ".join(digest(one) for one in backbones),
+        weights=None if options.weights is None else str(options.weights),
+        weights_digest=weights_digest,
         recipe=recipe,
         tags=list(catalogue.tags),
         data_digest=catalogue.digest(),
         review=corrections.source if corrections else None,
         review_digest=corrections.digest if corrections else None,
     )
-    return Job(config, catalogue, built_method, backbones)
+    return Job(config, catalogue, built_method, encoder)
+
+
+def _encoder(
+    options: TrainOptions, catalogue: Catalogue, method: Method, recipe: Recipe, backbone: str, planned_size: bool
+) -> tuple[Encoder, Recipe, str]:
+    """What images become, the recipe with the size they are read at, and a digest of the weights."""
+    if isinstance(catalogue.images, VectorSource):
+        _check_vectors(options, method, recipe)
+        return Vectors(catalogue.images.width, recipe.encoder_settings(1)), recipe, ""
+    backbones = [build_backbone(one, options.weights, scaling=recipe.scaling) for one in backbone_list(backbone)]
+    if not options.size and not planned_size and all(":" in one.name for one in backbones):
+        recipe = recipe.model_copy(update={"size": backbones[0].size})
+    _check_backbones(backbones, recipe, options.weights)
+    encoder = make_encoder(recipe.features, backbones, recipe.encoder_settings(method.patches))
+    return encoder, recipe, " ".join(digest(one) for one in backbones)
 
 
 def read_split(
@@ -170,7 +172,7 @@ def read_split(
     corrections: Relabelling | None = None,
 ) -> Catalogue:
     """The data, labels hidden as asked and then corrected; the pictures of `scenes` are the same for every seed."""
-    catalogue = read(data, _file(labels), seed=1)
+    catalogue = read(data, None if labels is None else Path(labels), seed=1)
     if labelled is None and split_spec(data)[0] == "scenes":
         labelled = SCENES_LABELLED
     catalogue = catalogue if labelled is None else hide(catalogue, labelled, seed, split)
@@ -199,22 +201,7 @@ def _refuse_run_folder(data: str) -> None:
     )
 
 
-def _check_choices(**given: str | None) -> None:
-    known = {
-        "features": ("crops", "evidence"),
-        "tune": ("heads", "all"),
-        "protocol": ("ours", "paper"),
-        "split": ("paper", "balanced"),
-        "prefer": ("precision", "balance", "recall"),
-    }
-    for name, value in given.items():
-        if value is not None and value not in known[name]:
-            raise UserError(f"--{name} {value}: there is only {' and '.join(known[name])}")
-
-
-def _check_settings(seed: int, settings: Mapping[str, object]) -> None:
-    if not 0 <= seed < 2**32:
-        raise UserError(f"--seed {seed}: must be between 0 and {2**32 - 1}")
+def _check_settings(settings: Mapping[str, object]) -> None:
     for key in OPTIONS_ONLY:
         if key in settings:
             raise UserError(f"--set {key}={settings[key]}: this has an option of its own, --{key} {settings[key]}")
@@ -241,7 +228,7 @@ def check_usable(
 
 def _check_backbones(backbones: Sequence[Backbone], recipe: Recipe, weights: str | Path | None) -> None:
     several = "+".join(one.name for one in backbones)
-    if len(backbones) > 1 and (recipe.tune == "all" or recipe.features == "crops"):
+    if len(backbones) > 1 and not recipe.several_backbones:
         raise UserError(f"--backbone {several}: several backbones stand side by side with --features evidence only")
     if recipe.tune == "all" and not any(True for _ in backbones[0].parameters()):
         raise UserError(f"--tune all: {several} cannot learn; give --tune heads, or another backbone")
@@ -252,10 +239,17 @@ def _check_backbones(backbones: Sequence[Backbone], recipe: Recipe, weights: str
         raise UserError(f"--weights {weights}: one file cannot fill {several}; choose one backbone")
 
 
+def _check_vectors(options: TrainOptions, method: Method, recipe: Recipe) -> None:
+    """Options that are about pixels mean nothing for vectors."""
+    for name in PIXEL_OPTIONS:
+        if getattr(options, name) is not None:
+            raise UserError(f"--{name}: {options.data} holds vectors, there are no images to read; leave it out")
+    if recipe.tune == "all":
+        raise UserError(f"{options.data} holds vectors, and --tune all trains on pixels; give --tune heads")
+    if method.patches > 1:
+        raise UserError(f"vectors have no patches: add --set patches=1, or choose another method than {options.method}")
+
+
 def count_images(images: Sequence[object]) -> str:
     """`1 image`, `1,234 images`."""
     return f"{len(images):,} image{'' if len(images) == 1 else 's'}"
-
-
-def _file(path: str | Path | None) -> Path | None:
-    return None if path is None else Path(path)

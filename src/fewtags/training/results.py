@@ -1,6 +1,6 @@
-"""What a run leaves behind: the model, the tags of the unlabelled images, a sheet to glance at, the figures."""
+"""What a run leaves behind: the model, the tags of the unlabelled images, a contact sheet, the figures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,10 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from fewtags.backbones.base import Backbone
 from fewtags.data.catalogue import Catalogue, Role
 from fewtags.errors import BadImage
-from fewtags.methods.parts.heads import Adapter, Heads
 from fewtags.metrics import f1_under_rules, per_tag, summarise
 from fewtags.metrics.estimate import estimate
 from fewtags.model.base import given_tags
@@ -23,7 +21,7 @@ from fewtags.training.crossfit import HeldOut
 from fewtags.training.loop import Targets
 from fewtags.training.prepare import Prepared
 from fewtags.training.run_folder import RunFolder
-from fewtags.utils.files import csv_cell, write_text, written_whole
+from fewtags.utils.files import csv_line, write_json, write_text, written_whole
 
 SHEET_IMAGES = 12
 Scores = NDArray[np.float32]
@@ -34,7 +32,7 @@ class Outcome:
     """What training ends with."""
 
     network: Network
-    settled: dict[str, object]  # settings that the method chose by itself
+    chosen_settings: dict[str, object]  # that the method chose by itself
     scores: Mapping[str, Scores]  # of the images of every part [n, K]
     held_out: HeldOut | None  # scores of labelled images by models that never saw their labels
     thresholds: Scores  # [K], for tagging
@@ -42,13 +40,9 @@ class Outcome:
     chosen_on_test: dict[str, Any]  # under the paper's protocol
 
 
-def write_results(
-    folder: RunFolder, config: Config, backbones: Sequence[Backbone], prepared: Prepared, outcome: Outcome
-) -> dict[str, Any]:
-    """Write model/, scores, tags.png and tags.csv (the last: a run that has it is finished); return the figures."""
+def figures(config: Config, prepared: Prepared, outcome: Outcome) -> dict[str, Any]:
+    """What is known of the quality: on the test split, and estimated from the labelled images."""
     scores, thresholds, targets = outcome.scores, outcome.thresholds, prepared.targets
-    save_model(folder.model_folder, _model(config, backbones, prepared, outcome))
-    folder.write_scores(_score_tables(outcome, targets))
     catalogue = prepared.catalogue
     count = {role.name.lower(): len(catalogue.rows(role)) for role in Role}
     result: dict[str, Any] = {"images": {name: some for name, some in count.items() if some or name != "held_out"}}
@@ -57,8 +51,9 @@ def write_results(
         result |= summarise(scores["test"], truth, thresholds, catalogue.tags)
         result["per_tag"] = per_tag(scores["test"], truth, thresholds, catalogue.tags)
         result["rules"] = f1_under_rules(scores["test"], truth, scores["labelled"], known, outcome.own_thresholds)
-    if prepared.supply.choice is not None:
-        result["features"] = prepared.supply.choice._asdict()
+    learned = prepared.encoder.learned()
+    if learned is not None:
+        result["features"] = learned
     if outcome.held_out is not None:
         held, prefer = outcome.held_out, config.recipe.prefer
         result["estimate"] = estimate(
@@ -66,16 +61,28 @@ def write_results(
         )
     if outcome.chosen_on_test:
         result["chosen_on_the_test_split"] = outcome.chosen_on_test
-    rows = catalogue.rows(Role.UNLABELLED)
-    if len(rows):
-        with written_whole(folder.sheet_file) as file:
-            sheet(catalogue, rows, scores["unlabelled"], thresholds, config.recipe.seed).save(file, "PNG")
-    lines = ["image,tags"]
-    for row, one in zip(rows, scores.get("unlabelled", np.empty((0, 0))), strict=True):
-        tags = given_tags(one, thresholds, catalogue.tags)
-        lines.append(f"{csv_cell(catalogue.names[int(row)])},{csv_cell('|'.join(tags))}")
-    write_text(folder.tags_file, "\n".join(lines) + "\n")
     return result
+
+
+def write_results(
+    folder: RunFolder, config: Config, prepared: Prepared, outcome: Outcome, result: Mapping[str, Any]
+) -> None:
+    """Write model/, scores, tags.png, result.json and, last, tags.csv."""
+    save_model(folder.model_folder, model_of(config, prepared, outcome))
+    folder.write_scores(_score_tables(outcome, prepared.targets))
+    catalogue, thresholds = prepared.catalogue, outcome.thresholds
+    rows = catalogue.rows(Role.UNLABELLED)
+    scores = outcome.scores.get("unlabelled", np.empty((0, 0), np.float32))
+    sheet = contact_sheet_of(catalogue, rows, scores, thresholds, config.recipe.seed)
+    if sheet is not None:
+        with written_whole(folder.sheet_file) as file:
+            sheet.save(file, "PNG")
+    write_json(folder.result_file, result)
+    lines = [csv_line(["image", "tags"])]
+    for row, one in zip(rows, scores, strict=True):
+        tags = given_tags(one, thresholds, catalogue.tags)
+        lines.append(csv_line([catalogue.names[int(row)], "|".join(tags)]))
+    write_text(folder.tags_file, "".join(lines))
 
 
 def _score_tables(outcome: Outcome, targets: Targets) -> dict[str, NDArray[Any]]:
@@ -86,14 +93,18 @@ def _score_tables(outcome: Outcome, targets: Targets) -> dict[str, NDArray[Any]]
     return tables | {f"{part}_targets": table.numpy() for part, table in known.items() if table is not None}
 
 
-def sheet(catalogue: Catalogue, rows: NDArray[np.int64], scores: Scores, thresholds: Scores, seed: int) -> Any:
-    """A contact sheet of some unlabelled images, chosen by the seed alone."""
+def contact_sheet_of(
+    catalogue: Catalogue, rows: NDArray[np.int64], scores: Scores, thresholds: Scores, seed: int
+) -> Any:
+    """Some unlabelled images with their tags, chosen by the seed alone; None where there is nothing to show."""
     entries = []
     for place in np.random.default_rng(seed).permutation(len(rows)):
         row = int(rows[place])
         try:
             image = catalogue.images.image(catalogue.names[row])
         except BadImage:
+            if not getattr(catalogue.images, "has_pictures", True):
+                break
             continue
         known = catalogue.targets[row] >= 0
         truth = [tag for tag, t in zip(catalogue.tags, catalogue.targets[row], strict=True) if t == 1]
@@ -102,43 +113,24 @@ def sheet(catalogue: Catalogue, rows: NDArray[np.int64], scores: Scores, thresho
         )
         if len(entries) == SHEET_IMAGES:
             break
-    return contact_sheet(entries, f"{len(entries)} of {len(rows):,} images that came without tags")
+    return contact_sheet(entries, f"{len(entries)} of {len(rows):,} images that came without tags") if entries else None
 
 
-def _model(config: Config, backbones: Sequence[Backbone], prepared: Prepared, outcome: Outcome) -> Model:
-    """The model as it is kept, without the heads that only training needs."""
-    chosen = outcome.network
-    recipe, method, supply = config.recipe, config.build_method(), prepared.supply
-    frozen = recipe.tune == "heads"
-    names: list[str] = []
-    heads = chosen.heads
-    if isinstance(heads, Heads):  # those that only learn from pseudo-labels have done their work
-        names = [name for name in method.head_names if name.endswith("make")]
-        heads = Heads(supply.width, len(config.tags), names)
-        heads.load_state_dict({k: v for k, v in chosen.heads.state_dict().items() if k.split(".")[0] in names})
-    body = chosen.body if frozen else nn.Identity()
-    kept = backbones if frozen else [chosen.body]
+def model_of(config: Config, prepared: Prepared, outcome: Outcome) -> Model:
+    """The model as it is kept: with `tune all` the network's body is the encoder's backbone."""
+    recipe, method, chosen = config.recipe, config.build_method(outcome.chosen_settings), outcome.network
+    encoder, body = prepared.encoder, chosen.body
+    if recipe.tune == "all":
+        encoder, body = encoder.with_backbones([chosen.body]), nn.Identity()  # type: ignore[list-item]
     info = ModelInfo(
         fewtags=config.fewtags,
         method=config.method,
-        method_settings=config.method_settings | outcome.settled,
+        method_settings=method.model_dump(),
         tags=config.tags,
         thresholds=[float(value) if np.isfinite(value) else None for value in outcome.thresholds],
-        backbone=config.backbone,
-        input_shift=[one.shift.flatten().tolist() for one in backbones],
-        input_scale=[one.scale.flatten().tolist() for one in backbones],
-        features=recipe.features if frozen else "crops",
-        blocks=supply.choice.blocks if supply.choice else "both",
-        components=supply.width if supply.components else None,
-        size=recipe.size,
-        patches=method.patches,
-        patch_source=recipe.patch_source,
-        patch_size=recipe.patch_size,
-        merge=method.merge,
-        alpha=method.alpha,
-        heads=names,
-        adapter=recipe.adapter if isinstance(body, Adapter) else None,
-        frozen=frozen,
         learned_from=len(prepared.targets.labelled) + prepared.targets.unlabelled,
+        adapter=recipe.adapter if recipe.tune == "heads" else None,
+        features=encoder.kind,
+        **encoder.state(),
     )
-    return Model(info, list(kept), Network(body, heads), supply.components)  # type: ignore[arg-type]
+    return Model(info, encoder, Network(body, chosen.heads), method)

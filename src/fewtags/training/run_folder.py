@@ -14,15 +14,16 @@ from safetensors.numpy import load_file, save
 
 from fewtags.data.catalogue import Catalogue, Role
 from fewtags.errors import Interrupted, UserError
-from fewtags.training.checkpoint import save_checkpoint
+from fewtags.training.checkpoint import load_checkpoint, save_checkpoint
 from fewtags.training.config import Config
 from fewtags.training.evaluator import Record
 from fewtags.training.loop import Loop, Observer, Position
 from fewtags.training.recipe import Stage
-from fewtags.utils.files import csv_cell, write_text, written_whole
+from fewtags.utils.files import csv_line, write_text, written_whole
 from fewtags.utils.progress import Progress
-from fewtags.utils.stopping import StopRequest as StopRequest  # many ask for it here
+from fewtags.utils.stopping import StopRequest
 
+CORRECTIONS = "corrections.jsonl"  # decisions of a review that a run learned from
 SAVE_SECONDS = 60.0  # between two checkpoints; what a kill can cost
 
 
@@ -40,11 +41,24 @@ class RunFolder:
         self.sheet_file = path / "tags.png"
         self.bad_file = path / "bad.csv"
         self.scores_file = path / "scores.safetensors"
+        self.result_file = path / "result.json"
 
     @property
     def finished(self) -> bool:
-        """tags.csv is the last thing a run writes."""
-        return self.tags_file.exists()
+        """Whether everything was written: result.json, then tags.csv."""
+        return self.tags_file.exists() and self.result_file.exists()
+
+    def result(self) -> dict[str, Any]:
+        """The figures of a finished run."""
+        try:
+            content = json.loads(self.result_file.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise UserError(f"{self.path} is not finished (it has no result.json); go on with --resume") from error
+        except (OSError, ValueError) as error:
+            raise UserError(f"{self.result_file} is damaged ({error}); train again, or copy the run again") from error
+        if not isinstance(content, dict):
+            raise UserError(f"{self.result_file} is damaged (no object); train again, or copy the run again")
+        return content
 
     def config(self) -> Config:
         """The settings the run was started with."""
@@ -72,10 +86,10 @@ class RunFolder:
 
     def write_split(self, catalogue: Catalogue) -> None:
         """split.csv: image,role."""
-        lines = ["image,role"]
+        lines = [csv_line(["image", "role"])]
         for name, role in zip(catalogue.names, catalogue.roles, strict=True):
-            lines.append(f"{csv_cell(name)},{Role(int(role)).name.lower()}")
-        write_text(self.split_file, "\n".join(lines) + "\n")
+            lines.append(csv_line([name, Role(int(role)).name.lower()]))
+        write_text(self.split_file, "".join(lines))
 
     def split(self) -> dict[str, list[str]]:
         """What split.csv holds: the names of every role, in its order."""
@@ -91,8 +105,7 @@ class RunFolder:
     def write_bad(self, bad: list[tuple[str, str]]) -> None:
         """bad.csv: the images that could not be used, each with the reason."""
         if bad or self.bad_file.exists():
-            lines = ["image,reason", *(f"{csv_cell(name)},{csv_cell(reason)}" for name, reason in bad)]
-            write_text(self.bad_file, "\n".join(lines) + "\n")
+            write_text(self.bad_file, "".join(map(csv_line, [("image", "reason"), *bad])))
 
     def write_scores(self, tables: Mapping[str, NDArray[Any]]) -> None:
         """Scores and what is known of the images, by name; see `scores`."""
@@ -135,11 +148,24 @@ class RunFolder:
 class Watch(Observer):
     """Shows progress, writes the log, saves in time, and stops between two steps when asked to."""
 
-    def __init__(self, run: RunFolder, belongs_to: str, stop: StopRequest, main_process: bool) -> None:
+    def __init__(self, run: RunFolder, belongs_to: str, stop: StopRequest, main_process: bool, resume: bool) -> None:
         self._run, self._belongs_to, self._stop = run, belongs_to, stop
-        self._main = main_process
+        self._main, self._resume = main_process, resume
         self._saved = self._epoch_began = time.monotonic()
         self._progress: Progress | None = None
+
+    def begin(self, loop: Loop) -> None:
+        """Go on from the checkpoint of an earlier run."""
+        if self._resume and self._run.checkpoint_file.exists():
+            load_checkpoint(loop, self._run.checkpoint_file, self._belongs_to)
+        if self._main:
+            self._run.keep_records_before(loop.position, loop.stages)
+
+    def end(self, loop: Loop) -> None:
+        """Whatever happens now, nothing is learned twice."""
+        self.close()
+        if self._main:
+            save_checkpoint(loop, self._run.checkpoint_file, self._belongs_to)
 
     def stage(self, stage: Stage, steps: int, done: int) -> None:
         """A new line of progress."""

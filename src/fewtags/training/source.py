@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fewtags.data.catalogue import Catalogue
+from fewtags.encoders.store import Stored
 from fewtags.encoders.views import ViewSpec, generator, make_views
 from fewtags.training.plan import StepRows
 
@@ -72,13 +73,6 @@ class Source(Protocol):
         ...
 
 
-class Stored(NamedTuple):
-    """The features of the images of a part: row `rows[i]` of a larger, memory-mapped array."""
-
-    features: NDArray[np.float16] | NDArray[np.float32]  # [any, draws, 1 + n, width]
-    rows: NDArray[np.int64]
-
-
 class FeatureSource:
     """Features of a frozen backbone that were computed once.
 
@@ -104,7 +98,7 @@ class FeatureSource:
             made.append(parts)
         return FeatureSource(*made)
 
-    def centre_and_length(self, batch: int = 1024) -> tuple[Tensor, float]:
+    def statistics(self, batch: int = 1024) -> tuple[Tensor, float]:
         """The mean [width] of the training images' whole views, and the root mean square of their distance to it."""
         total, squares, count = 0.0, 0.0, 0
         for part in ("labelled", "unlabelled"):

@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -33,6 +33,19 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep out other processes that lock the same file, where the system has file locks."""
+    with path.open("a") as file:
+        try:
+            import fcntl
+        except ImportError:
+            yield
+            return
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a small text file whole."""
     with written_whole(path) as file:
@@ -44,8 +57,12 @@ def write_json(path: Path, content: Any) -> None:
     write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
-def csv_cell(text: str) -> str:
-    """A cell of a CSV file, quoted where it must be."""
+def csv_line(cells: Iterable[str]) -> str:
+    """A line of a CSV file, cells quoted where they must be."""
+    return ",".join(_csv_cell(cell) for cell in cells) + "\n"
+
+
+def _csv_cell(text: str) -> str:
     return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\n\r') else text
 
 

@@ -1,17 +1,69 @@
-"""Progress with time left: a bar on a terminal, plain lines elsewhere, nothing for what takes under two seconds."""
+"""Messages and progress: standard logging under "fewtags", and time left on everything that takes over two seconds.
 
+A library call logs its messages at level INFO. Progress is a bar on a terminal and lines in the log elsewhere, goes to
+a function of the caller's, or is silent; the command line shows both on standard error.
+"""
+
+import logging
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple, TextIO
 
 QUIET_SECONDS = 2.0  # what ends sooner needs no progress
 LINE_SECONDS = 15.0  # between two plain lines
+log = logging.getLogger("fewtags")
+log.addHandler(logging.NullHandler())
+
+
+class ProgressEvent(NamedTuple):
+    """How far some work has come."""
+
+    what: str
+    done: int
+    total: int
+    seconds_left: float | None  # None: not known yet
+
+
+Report = bool | Callable[[ProgressEvent], None]  # show progress, be silent, or tell this function
+_report: ContextVar[Report] = ContextVar("report", default=True)
+
+
+@contextmanager
+def reporting(report: Report) -> Iterator[None]:
+    """Where progress goes within this block."""
+    token = _report.set(report)
+    try:
+        yield
+    finally:
+        _report.reset(token)
 
 
 def say(text: str) -> None:
-    """A line for the person who waits; results go to standard output, this goes to standard error."""
-    print(text, file=sys.stderr, flush=True)
+    """A line for the person who waits."""
+    log.info(text)
+
+
+def show_messages() -> None:
+    """For the command line: messages go to standard error as they are."""
+    if not any(isinstance(handler, _StandardError) for handler in log.handlers):
+        log.addHandler(_StandardError())
+    log.setLevel(logging.INFO)
+    log.propagate = False
+
+
+class _StandardError(logging.StreamHandler[TextIO]):
+    """Writes to whatever standard error is at the moment."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:  # type: ignore[override]
+        return sys.stderr
 
 
 def duration(seconds: float) -> str:
@@ -34,7 +86,7 @@ class Progress:
         self.what, self.total, self.done = what, total, done
         self._first = done
         self._began: float | None = None
-        self._show = show
+        self._report: Report = show and _report.get()
         self._note = ""
         self._start = self._last = time.monotonic()
         self._bar: Any = None
@@ -51,7 +103,10 @@ class Progress:
         now = time.monotonic()
         if self._began is None:  # what comes before the first one is preparation, not speed
             self._began, self._first = now, self.done
-        if not self._show or now - self._start < QUIET_SECONDS:
+        if callable(self._report):
+            self._report(ProgressEvent(self.what, self.done, self.total, self._seconds_left(now)))
+            return
+        if not self._report or now - self._start < QUIET_SECONDS:
             return
         if sys.stderr.isatty():
             self._draw()
@@ -65,17 +120,20 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
         seconds = time.monotonic() - self._start
-        if kind is None and self._show and seconds >= QUIET_SECONDS:
+        if kind is None and self._report is True and seconds >= QUIET_SECONDS:
             how_far = "done" if self.done >= self.total else f"{self.done:,} of {self.total:,}"
             say(f"{self.what}: {how_far} in {duration(seconds)}{self._tail()}")
 
     def _state(self, now: float) -> str:
-        """`12 of 40, 9 s left`; after the first one alone nothing is known of the speed."""
-        new = self.done - self._first
-        left = ""
-        if new > 0 and self._began is not None:
-            left = f", {duration((now - self._began) / new * (self.total - self.done))} left"
+        """`12 of 40, 9 s left`."""
+        seconds = self._seconds_left(now)
+        left = "" if seconds is None else f", {duration(seconds)} left"
         return f"{self.done:,} of {self.total:,}{left}{self._tail()}"
+
+    def _seconds_left(self, now: float) -> float | None:
+        """After the first one alone nothing is known of the speed."""
+        new = self.done - self._first
+        return (now - self._began) / new * (self.total - self.done) if new > 0 and self._began is not None else None
 
     def _tail(self) -> str:
         return f" ({self._note})" if self._note else ""

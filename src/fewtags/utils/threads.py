@@ -1,5 +1,6 @@
 """Work in threads whose results come in order, with little under way at any time."""
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -8,6 +9,11 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
+
+
+def cores() -> int:
+    """Threads that can work at a time."""
+    return os.cpu_count() or 1
 
 
 def groups(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

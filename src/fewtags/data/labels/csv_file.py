@@ -149,6 +149,8 @@ def _header(columns: list[str], path: Path, line: int, problems: Problems) -> He
         return columns.index(name) if name in columns else None
 
     image, split, tags = place("image"), place("split"), place("tags")
+    if image is None:
+        image = place("id")  # what vectors are called by
     others = [column for column, name in enumerate(columns) if column not in (image, split, tags)]
     faults: list[str] = []
     if image is None:

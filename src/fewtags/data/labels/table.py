@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fewtags.data.catalogue import UNKNOWN
+from fewtags.data.labels.targets import merge
 from fewtags.errors import UserError
 
 
@@ -37,10 +38,12 @@ class Table:
             return
         if test != (image in self.test):
             raise UserError(f"{where}: {image!r} stands in another split before; keep one of them")
-        clash = [tag for tag, code in known.items() if before.get(tag, code) != code]
-        if clash:
-            raise UserError(f"{where}: {image!r} stands before with another answer for {clash[0]!r}; keep one of them")
-        before.update(known)
+        tags = list(known)
+        merged, clash = merge([before.get(tag, UNKNOWN) for tag in tags], [known[tag] for tag in tags])
+        if len(clash):
+            tag = tags[clash[0]]
+            raise UserError(f"{where}: {image!r} stands before with another answer for {tag!r}; keep one of them")
+        before.update(zip(tags, merged.tolist(), strict=True))
 
     def named(self, path: Path) -> "Table":
         """Itself, if it has anything. Raises UserError for a file without a single tag."""

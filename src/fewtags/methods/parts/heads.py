@@ -71,6 +71,14 @@ class Heads(nn.Module):
             return {"patch_make": heads["whole_make"](vectors)}
         return {name: head(vectors) for name, head in heads.items() if name.startswith(part)}
 
+    def without(self, names: Sequence[str]) -> "Heads":
+        """The same heads but for these."""
+        kept = {name: head for name, head in self.named_children() if name not in names}
+        fewer = Heads(0, 0, ())
+        for name, head in kept.items():
+            fewer.add_module(name, head)
+        return fewer
+
     @torch.no_grad()
     def copy_make_to_use(self) -> None:
         """Let the heads that use pseudo-labels start where the ones that make them are."""

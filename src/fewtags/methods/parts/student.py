@@ -2,9 +2,10 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from fewtags.methods.parts.heads import FIRST_BIAS, Logits
-from fewtags.solvers.graph import find_neighbours
+from fewtags.solvers.graph import LOWEST, POWER, find_neighbours
 
 LENGTH = 10.0
 
@@ -20,7 +21,7 @@ class Centred(nn.Module):
         self.register_buffer("centre", torch.zeros(width))
         self.register_buffer("factor", torch.ones(()))
 
-    def settle(self, centre: Tensor, length: float) -> None:
+    def fit(self, centre: Tensor, length: float) -> None:
         """Take the mean of the training images, and the root of the mean square of their distance to it."""
         self.centre.copy_(centre)
         self.factor.fill_(LENGTH / max(length, 1e-12))
@@ -76,3 +77,26 @@ class Bank(nn.Module):
         own = self.heads(vectors, part)[f"{part}_make"].sigmoid()
         found = find_neighbours(vectors, self.neighbours, self.vectors)
         return {f"{part}_make": torch.logit((own + found.average(self.soft)) / 2, eps=1e-6)}
+
+
+class TraceableBank(nn.Module):
+    """A Bank in steps that can be traced: every similarity at once, for any number of images."""
+
+    among: Tensor
+    soft: Tensor
+
+    def __init__(self, bank: Bank) -> None:
+        super().__init__()
+        self.heads = bank.heads
+        self.neighbours = min(bank.neighbours, len(bank.vectors))
+        self.register_buffer("among", normalize(bank.vectors.float(), dim=1).T.contiguous())
+        self.register_buffer("soft", bank.soft)
+
+    def forward(self, vectors: Tensor, part: str) -> Logits:
+        """vectors [B, width] -> logits [B, K]."""
+        own = self.heads(vectors, part)[f"{part}_make"].sigmoid()
+        cosines, rows = (normalize(vectors.float(), dim=1) @ self.among).topk(self.neighbours, dim=1)
+        weights = cosines.clamp(min=LOWEST).pow(POWER)
+        weights = weights / weights.sum(1, keepdim=True)
+        found = (self.soft[rows] * weights[:, :, None]).sum(1)
+        return {f"{part}_make": torch.logit((own + found) / 2, eps=1e-6)}

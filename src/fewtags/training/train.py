@@ -1,0 +1,181 @@
+"""One training run from options to a run folder. `train` is the story; what follows it are its words."""
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from lightning_fabric import Fabric
+from numpy.typing import NDArray
+
+from fewtags.data import Catalogue, Role, split_spec
+from fewtags.errors import Fault, UserError
+from fewtags.metrics.estimate import tagging_thresholds
+from fewtags.training.build import build_network, make_fabric, processes
+from fewtags.training.config import Config
+from fewtags.training.crossfit import held_out_scores
+from fewtags.training.loop import Loop, Observer, Stopwatch
+from fewtags.training.options import TrainOptions
+from fewtags.training.prepare import Prepared, prepare
+from fewtags.training.resolve import SHOWN_BAD, Job, Relabelling, check_usable, count_images, resolve
+from fewtags.training.results import Outcome, figures, write_results
+from fewtags.training.run_folder import CORRECTIONS, RunFolder, Watch
+from fewtags.utils.progress import say
+from fewtags.utils.stopping import StopRequest
+
+
+def train(
+    options: TrainOptions,
+    stop: StopRequest,
+    corrections: Relabelling | None = None,
+    catalogue: Catalogue | None = None,
+    keep_data: Callable[[], None] = lambda: None,
+) -> RunFolder:
+    """Learn from the labelled and unlabelled images and tag the latter; returns the finished run.
+
+    corrections are laid over the labels. A catalogue that is at hand is not read again; `keep_data` then writes what
+    is needed to read it later.
+    """
+    spent = Stopwatch()
+    job = resolve(options, corrections, catalogue)
+    rank, world_size = processes()
+    if options.out is None and world_size > 1:
+        raise UserError("several processes must agree on a folder for the run; name one with --out")
+    folder = RunFolder(options.out or free_name(options.data, job.config.method, options.seed, options.resume))
+    if rank == 0:
+        _begin(folder, job.config, options.resume)
+        keep_data()
+        if corrections is not None:
+            corrections.keep(folder.path)
+    if options.resume and folder.finished:
+        say(f"{folder.path} is finished already")
+        return folder
+    for note in job.catalogue.notes if rank == 0 else ():
+        say(note)
+    fabric = make_fabric(job.recipe)
+    prepared = prepare(job.catalogue, job.preparation(fabric, stop, options.workers))
+    try:
+        _check_bad(prepared.bad, options.strict, options.data)
+        check_usable(prepared.catalogue, job.method.uses_unlabelled, options.data, job.config.method, prepared.bad)
+    except UserError:
+        if fabric.is_global_zero and not options.resume:
+            _take_back(folder)
+        raise
+    if fabric.is_global_zero:
+        _report_bad(prepared.bad, folder)
+        folder.write_split(prepared.catalogue)
+        _say_what_is_learned(prepared, job.config)
+    watch = Watch(folder, f"{job.config.digest()} {prepared.identity}", stop, fabric.is_global_zero, options.resume)
+    try:
+        outcome = learn(job, prepared, fabric, stop, watch, spent)
+    except Fault as fault:
+        kept = folder.checkpoint_file
+        there = f"{kept} holds the last checkpoint" if kept.exists() else "no checkpoint had been written yet"
+        raise Fault(f"{fault}. {there}") from fault
+    finally:
+        watch.close()
+    if fabric.is_global_zero:
+        result = figures(job.config, prepared, outcome)
+        result["seconds"], result["cpu_seconds"] = spent.read()
+        result["peak_memory_mb"] = peak_memory_mb()
+        write_results(folder, job.config, prepared, outcome, result)
+    fabric.barrier()
+    return folder
+
+
+def learn(
+    job: Job,
+    prepared: Prepared,
+    fabric: Fabric,
+    stop: StopRequest,
+    observer: Observer | None = None,
+    spent: Stopwatch | None = None,
+) -> Outcome:
+    """Train the network, score every image, and set the thresholds by labelled images that were left out in turn."""
+    network = build_network(prepared.encoder, prepared.source, job.method, job.recipe, len(job.config.tags), fabric)
+    loop = Loop(network, prepared.source, job.method, job.recipe, prepared.targets, fabric, observer, spent)
+    chosen = loop.run()
+    scores: dict[str, NDArray[np.float32]] = {part: loop.scores(part, "plain", chosen).numpy() for part in loop.parts}
+    held_out = held_out_scores(job, prepared, loop, scores, stop)
+    learned = scores["labelled"], prepared.targets.labelled.numpy()
+    thresholds = tagging_thresholds(held_out and (held_out.scores, held_out.targets), learned, job.recipe.prefer)
+    own = job.method.state.get("thresholds")
+    return Outcome(
+        chosen,
+        job.method.chosen_settings(),
+        scores,
+        held_out,
+        thresholds,
+        None if own is None else own.cpu().numpy(),
+        loop.evaluator.best,
+    )
+
+
+def _say_what_is_learned(prepared: Prepared, config: Config) -> None:
+    catalogue, encoder = prepared.catalogue, prepared.encoder
+    count = {role: len(catalogue.rows(role)) for role in Role}
+    reads = (
+        f"{config.backbone} at {config.recipe.size} px" if encoder.backbones else f"vectors of {encoder.width} numbers"
+    )
+    say(
+        f"{count[Role.LABELLED]:,} labelled, {count[Role.UNLABELLED]:,} unlabelled, {count[Role.TEST]:,} test images; "
+        f"{len(catalogue.tags)} tags; method {config.method}, {reads}"
+    )
+    labelled = catalogue.targets[catalogue.rows(Role.LABELLED)]
+    missing = [tag for tag, column in zip(catalogue.tags, labelled.T, strict=True) if not (column == 1).any()]
+    if missing:
+        say(f"no labelled image shows {', '.join(missing)}: never given as a tag until one does")
+    if config.recipe.protocol == "paper":
+        say("protocol paper: the test split chooses the epoch, so its figures are not those of unseen images")
+    for note in encoder.notes():
+        say(note)
+
+
+def _check_bad(bad: list[tuple[str, str]], strict: bool, data: str | Path) -> None:
+    if bad and strict:
+        shown = "".join(f"\n  {name}: {reason}" for name, reason in bad[:SHOWN_BAD])
+        raise UserError(f"--strict: {count_images(bad)} cannot be used; `fewtags check {data}` lists all{shown}")
+
+
+def _report_bad(bad: list[tuple[str, str]], folder: RunFolder) -> None:
+    folder.write_bad(bad)
+    if bad:
+        say(f"{count_images(bad)} cannot be used: {folder.bad_file} lists the reasons")
+
+
+def _begin(folder: RunFolder, config: Config, resume: bool) -> None:
+    try:
+        folder.begin(config, resume)
+    except OSError as error:
+        raise UserError(f"--out {folder.path} cannot be made ({error.strerror}); choose another folder") from error
+
+
+def _take_back(folder: RunFolder) -> None:
+    """Leave nothing of a run that could not begin."""
+    folder.config_file.unlink(missing_ok=True)
+    (folder.path / CORRECTIONS).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder.path.rmdir()
+
+
+def free_name(data: str, method: str, seed: int, resume: bool) -> Path:
+    """A folder below runs/ that is not there yet; to resume, the last one that is."""
+    kind, rest = split_spec(data)
+    stem = f"{Path(rest).resolve().name if kind == 'folder' else kind}-{method.rpartition('.')[2]}-seed{seed}"
+    path, number, last = Path("runs") / stem, 1, None
+    while path.exists():
+        last, number = path, number + 1
+        path = Path("runs") / f"{stem}-{number}"
+    return last if resume and last else path
+
+
+def peak_memory_mb() -> int | None:
+    """The most memory this process has held, where the system tells."""
+    with contextlib.suppress(OSError, StopIteration):  # Linux can forget the peak between two runs of one process
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) // 1024
+    try:
+        import resource
+    except ImportError:
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
