@@ -59,6 +59,16 @@ class Neighbours(Method):
     mixup: float = Field(0.5, ge=0)
     """Images are mixed in pairs, in shares drawn from Beta(mixup, mixup); 0 mixes none."""
 
+    @property
+    def uses_unlabelled(self) -> bool:  # type: ignore[override]
+        """The student needs images that nobody labelled; the regression can do without."""
+        return self.learner == "student"
+
+    @property
+    def learns_by_steps(self) -> bool:  # type: ignore[override]
+        """The regression is fitted at once."""
+        return self.learner == "student"
+
     @classmethod
     def training(cls, labelled: int, unlabelled: int) -> dict[str, object]:
         """One stage, batches of 128 in which a labelled image comes three times as often as an unlabelled one."""

@@ -124,7 +124,7 @@ def resolve(options: TrainOptions, corrections: Relabelling | None = None, catal
         labelled_count=labelled_count,
         unlabelled_count=unlabelled_count,
     )
-    if recipe.warmup + recipe.epochs == 0:
+    if recipe.warmup + recipe.epochs == 0 and built_method.learns_by_steps:
         raise UserError("--warmup 0 --epochs 0: nothing would be learned; give one of them more")
     check_usable(catalogue, built_method.uses_unlabelled, data, method)
     encoder, recipe, weights_digest = _encoder(options, catalogue, built_method, recipe, backbone, bool(plan.size))
