@@ -79,7 +79,9 @@ def test_columns_of_a_table_name_the_tags():
     pandas = pytest.importorskip("pandas")
     X, Y, *_ = problem()
     names = ["sea", "dog", "car", "tree"]
-    found = FewTagsClassifier(folds=0, settings={"epochs": 3}).fit(pandas.DataFrame(X), pandas.DataFrame(Y, columns=names))
+    found = FewTagsClassifier(folds=0, settings={"epochs": 3}).fit(
+        pandas.DataFrame(X), pandas.DataFrame(Y, columns=names)
+    )
     assert found.classes_.tolist() == names
 
 
@@ -94,9 +96,13 @@ def test_it_stands_in_pipelines_and_searches():
 
 def test_the_same_seed_gives_the_same_scores():
     X, Y, X_new, _, _ = problem(rows=120)
-    first, second = (FewTagsClassifier(folds=0, settings={"epochs": 3}).fit(X, Y).predict_proba(X_new) for _ in range(2))
+    first, second = (
+        FewTagsClassifier(folds=0, settings={"epochs": 3}).fit(X, Y).predict_proba(X_new) for _ in range(2)
+    )
     assert np.array_equal(first, second)
-    assert not np.array_equal(first, FewTagsClassifier(folds=0, settings={"epochs": 3}, random_state=2).fit(X, Y).predict_proba(X_new))
+    assert not np.array_equal(
+        first, FewTagsClassifier(folds=0, settings={"epochs": 3}, random_state=2).fit(X, Y).predict_proba(X_new)
+    )
 
 
 @pytest.mark.parametrize(

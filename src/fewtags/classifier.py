@@ -14,7 +14,9 @@ try:
     from sklearn.base import BaseEstimator, ClassifierMixin
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
-    raise ImportError(f"FewTagsClassifier needs scikit-learn 1.6 or later; run: {install_command('sklearn')}") from error
+    raise ImportError(
+        f"FewTagsClassifier needs scikit-learn 1.6 or later; run: {install_command('sklearn')}"
+    ) from error
 
 PARAMETERS = "classifier.json"
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from fewtags.encoders.forward import EvidenceForward, Wanted
 from PIL import Image
 from sklearn.decomposition import PCA
 from torch import nn
@@ -19,7 +20,6 @@ from fewtags.encoders import components
 from fewtags.encoders import evidence as table_module
 from fewtags.encoders.components import fit_components
 from fewtags.encoders.evidence import Choice, EvidenceTable, coordinates
-from fewtags.encoders.forward import EvidenceForward, Wanted
 from fewtags.encoders.runtime import OnnxEngine, OnnxFileEngine, TorchEngine, exported, make_engine
 from fewtags.encoders.windows import Evidence, make_readers, on_grid, pooled_parts, regions, square, window_maxima
 from fewtags.errors import BadImage, UserError

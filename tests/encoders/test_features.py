@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from fewtags.encoders.forward import FrozenForward, Wanted, store_folder
 from PIL import Image
 
 import small_runs  # noqa: F401 - one thread
@@ -13,7 +14,6 @@ from fewtags.backbones.base import build_backbone
 from fewtags.data import hide, read
 from fewtags.data.catalogue import Catalogue, Names, Role
 from fewtags.data.images import FolderImages
-from fewtags.encoders.forward import FrozenForward, Wanted, store_folder
 from fewtags.encoders.runtime import OnnxEngine, TorchEngine
 from fewtags.encoders.store import FeatureStore
 from fewtags.encoders.views import ViewSpec

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from fewtags.model.pixels import CutPatches
 from PIL import Image
 from torch import nn
 
@@ -22,7 +23,6 @@ from fewtags.encoders.runtime import TorchEngine, traced
 from fewtags.encoders.views import ViewSpec, make_views
 from fewtags.model.onnx_export import export_onnx
 from fewtags.model.onnx_tagger import OnnxTagger
-from fewtags.model.pixels import CutPatches
 from fewtags.model.saved import load_model, save_model
 from fewtags.model.tagger import Tagger
 from fewtags.report.card import model_card

@@ -115,7 +115,8 @@ def _look_at_images(catalogue: Catalogue, report: Report, advance: Callable[[int
     for done, row in enumerate(rows, 1):
         name = catalogue.names[int(row)]
         try:
-            catalogue.images.image(name)
+            if getattr(catalogue.images, "has_pictures", True):
+                catalogue.images.image(name)
             print_ = catalogue.images.fingerprint(name)
         except BadImage as reason:
             report.bad.append((name, str(reason)))

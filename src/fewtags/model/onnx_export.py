@@ -64,8 +64,9 @@ class Exportable(nn.Module):
         heads = model.method.exportable_heads(model.network.heads)
         self.model = Model(model.info, model.encoder, Network(model.network.body, heads), model.method)
 
-    def forward(self, *inputs: Tensor) -> Tensor:
+    def forward(self, first: Tensor, second: Tensor | None = None) -> Tensor:
         """The inputs of N images, in the order of `encoder.inputs()` -> scores [N, K] in 0..1."""
+        inputs = (first,) if second is None else (first, second)
         return self.model.scores(self.model.encoder.from_inputs(*inputs))
 
 
