@@ -21,7 +21,7 @@ except ImportError as error:
 PARAMETERS = "classifier.json"
 
 
-class FewTagsClassifier(ClassifierMixin, BaseEstimator):
+class FewTagsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Learns from rows with labels and from rows without; every tag has a threshold of its own.
 
     Parameters
@@ -191,7 +191,7 @@ class FewTagsClassifier(ClassifierMixin, BaseEstimator):
 def _checked_labels(
     Y: ArrayLike, rows: int, single: NDArray[Any] | None = None
 ) -> tuple[NDArray[np.int8], NDArray[Any] | None]:
-    """Labels [n, k] of 1, 0 and -1, and the values of one tag that was given as y [n] (else None). Raises ValueError."""
+    """Labels [n, k] of 1, 0 and -1, and the two values of one tag that was given as y [n]. Raises ValueError."""
     if Y is None:
         raise ValueError("requires y to be passed, but the target y is None: labels [n, k] of 1, 0, or -1 for unknown")
     labels = np.asarray(Y)
