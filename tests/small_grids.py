@@ -46,7 +46,9 @@ def odd_methods(tmp_path, monkeypatch) -> Path:
     """A package `odd` of methods that do something in the second epoch; a checkpoint is kept after every step."""
     package = tmp_path / "methods" / "odd"
     package.mkdir(parents=True)
-    (package / "__init__.py").write_text("import fewtags.training.run_folder\nfewtags.training.run_folder.SAVE_SECONDS = 0\n")
+    (package / "__init__.py").write_text(
+        "import fewtags.training.run_folder\nfewtags.training.run_folder.SAVE_SECONDS = 0\n"
+    )
     for name, body in METHODS.items():
         indented = "\n".join(f"            {line.strip()}" if not line.startswith("    ") else f"    {line}"
                              for line in body.splitlines())  # fmt: skip

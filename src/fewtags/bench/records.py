@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fewtags.bench.grid import Cell, Row, row_of
 from fewtags.errors import UserError
-from fewtags.metrics.bootstrap import redraw, redrawn_figures
+from fewtags.metrics.bootstrap import bootstrap, bootstrap_figures
 from fewtags.thresholds import decide, metric_adaptive
 from fewtags.training.run_folder import RunFolder
 from fewtags.utils.files import write_text
@@ -84,7 +84,7 @@ def record_of(cell: Cell, run: Path) -> Record:
     draws: dict[str, list[float]] = {}
     if "test_targets" in scores:
         thresholds = metric_adaptive(scores["labelled"], scores["labelled_targets"], "f1")
-        found = redrawn_figures(redraw(scores["test"], scores["test_targets"], decide(scores["test"], thresholds)))
+        found = bootstrap_figures(bootstrap(scores["test"], scores["test_targets"], decide(scores["test"], thresholds)))
         draws = {name: _percent_list(values) for name, values in found.items()}
     made = run / "made.json"
     return Record(

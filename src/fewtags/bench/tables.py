@@ -10,7 +10,7 @@ import numpy as np
 from fewtags.bench.grid import ABLATION, PAPER, Cell, Row
 from fewtags.bench.published import Published
 from fewtags.bench.records import Record, comparable, usual_seeds
-from fewtags.bench.significance import is_noise
+from fewtags.bench.significance import is_significant
 from fewtags.metrics.decision_rules import RULES
 
 # Rows of which the paper shows the best under one name.
@@ -191,7 +191,7 @@ def _may_be_noise(group: Mapping[int, Record], top: Mapping[int, Record], name: 
     ours, theirs = (
         {seed: np.asarray(one.draws[name]) for seed, one in some.items() if name in one.draws} for some in (group, top)
     )
-    return bool(ours) and bool(theirs) and is_noise(ours, theirs)
+    return bool(ours) and bool(theirs) and not is_significant(ours, theirs)
 
 
 def _with_families(

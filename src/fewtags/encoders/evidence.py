@@ -18,7 +18,7 @@ from fewtags.encoders.forward import EvidenceForward, Wanted, store_folder
 from fewtags.encoders.store import FeatureStore
 from fewtags.encoders.windows import Evidence
 from fewtags.errors import BadImage
-from fewtags.solvers.folds import ASKED, try_strengths
+from fewtags.solvers.folds import MAX_LABELLED, select_strength
 from fewtags.utils.files import cache_folder, written_whole
 
 Blocks = Literal["pooled", "evidence", "both"]
@@ -100,12 +100,12 @@ class EvidenceTable:
         if not any(reader.mapped for reader in self.readers):
             return Choice("pooled", {})
         first = np.unique(keys, return_index=True)[1]  # copies of an image would meet themselves in another fold
-        few = np.random.default_rng(0).permutation(np.sort(first))[:ASKED]
+        few = np.random.default_rng(0).permutation(np.sort(first))[:MAX_LABELLED]
         known = targets[torch.from_numpy(few)]
         tried: dict[str, float] = {}
         for kind in KINDS:
             wholes = torch.from_numpy(self.read([keys[row] for row in few], kind)[:, 0]).double()
-            tried[kind] = try_strengths(coordinates(wholes), known, (0.003, 0.03)).map
+            tried[kind] = select_strength(coordinates(wholes), known, (0.003, 0.03)).map
             tick()
         best = max(tried.values())
         return Choice("both" if tried["both"] >= best - NEAR else max(KINDS, key=tried.__getitem__), tried)

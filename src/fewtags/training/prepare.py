@@ -19,7 +19,7 @@ from fewtags.encoders.forward import FrozenForward, Wanted, store_folder
 from fewtags.encoders.store import FeatureStore
 from fewtags.encoders.windows import make_readers
 from fewtags.errors import BadImage, Fault
-from fewtags.solvers.folds import FEW
+from fewtags.solvers.folds import MIN_LABELLED
 from fewtags.training.loop import Targets
 from fewtags.training.recipe import Recipe
 from fewtags.training.source import FeatureSource, Part, PixelSource, Source, Stored
@@ -164,7 +164,7 @@ class _Evidence:
             _stored(store, keys)
         fabric = self._how.fabric
         choice = Choice(recipe.blocks, {}) if recipe.blocks != "choose" else Choice("both", {})
-        if recipe.blocks == "choose" and len(mine["labelled"]) >= FEW and fabric.is_global_zero:
+        if recipe.blocks == "choose" and len(mine["labelled"]) >= MIN_LABELLED and fabric.is_global_zero:
             with Progress("trying features on the labelled images", len(KINDS)) as progress:
                 choice = table.choose(mine["labelled"], targets_of(catalogue).labelled, progress.advance)
         if fabric.world_size > 1:  # rounding may differ between machines: one of them decides
