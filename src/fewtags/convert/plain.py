@@ -10,7 +10,7 @@ from fewtags.data.labels.csv_file import RESERVED, SINGULAR, LabelFile, Problems
 from fewtags.data.labels.table import Table
 from fewtags.errors import UserError
 from fewtags.review.corrections import CODES
-from fewtags.review.log import read_log, standing
+from fewtags.review.log import current_answers, read_log
 
 
 def read_csv(path: Path) -> tuple[Table, str]:
@@ -38,7 +38,7 @@ def is_decision(content: dict[str, Any]) -> bool:
 
 def read_review(path: Path) -> Table:
     """What holds after all decisions, images and tags sorted; unsure is unknown."""
-    answers = standing(read_log(path))
+    answers = current_answers(read_log(path))
     table = Table(sorted({tag for _, tag in answers}))
     for (image, tag), answer in sorted(answers.items()):
         known = table.images.setdefault(image, {})
