@@ -12,7 +12,7 @@ import numpy as np
 from fewtags.bench.grid import Row
 from fewtags.bench.records import Record, common_seeds, comparable
 from fewtags.bench.tables import NAMES, label, ordered
-from fewtags.utils.files import written_whole
+from fewtags.utils.files import atomic_write
 
 FORMATS = ("png", "svg", "pdf")
 # Highlighted rows have a colour (Okabe and Ito), a dash pattern and a marker of their own; all others are grey.
@@ -88,7 +88,7 @@ def save_figures(records: Sequence[Record], folder: Path) -> list[Path]:
                 file = folder / f"{figure.name}.{kind}"
                 # no date, so that equal records give equal files
                 metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-                with written_whole(file) as target:
+                with atomic_write(file) as target:
                     drawn.savefig(target, format=kind, metadata=metadata)
                 files.append(file)
             pyplot.close(drawn)

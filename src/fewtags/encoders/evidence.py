@@ -19,7 +19,7 @@ from fewtags.encoders.store import FeatureStore
 from fewtags.encoders.windows import Evidence
 from fewtags.errors import BadImage
 from fewtags.solvers.folds import MAX_LABELLED, select_strength
-from fewtags.utils.files import cache_folder, written_whole
+from fewtags.utils.files import atomic_write, cache_folder
 
 Blocks = Literal["pooled", "evidence", "both"]
 KINDS: tuple[Blocks, ...] = ("both", "evidence", "pooled")
@@ -80,7 +80,7 @@ class EvidenceTable:
                 return Components(stored.get_tensor("mean"), stored.get_tensor("axes"))
         wholes = [self.read(chosen[start : start + ROWS], blocks)[:, 0] for start in range(0, len(chosen), ROWS)]
         found = fit_components(np.concatenate(wholes), count)
-        with written_whole(file) as out:
+        with atomic_write(file) as out:
             out.write(save({"mean": found.mean, "axes": found.axes.contiguous()}))
         return found
 

@@ -25,7 +25,7 @@ from fewtags.encoders.runtime import Engine, make_engine, scaling_of
 from fewtags.encoders.views import ViewSpec, generator, make_views
 from fewtags.encoders.windows import Evidence, square
 from fewtags.errors import BadImage
-from fewtags.utils.threads import groups, in_order
+from fewtags.utils.threads import batched, map_in_order
 
 VIEWS_VERSION = 1  # raise when views of the same name come to look different: stored features are then made anew
 GROUP = 4  # images a thread takes at a time
@@ -77,7 +77,7 @@ class FrozenForward:
             made = [self._views(images, one, kind, draws) for one in group]
             return _run(engine, made) if engine.in_threads else made
 
-        for made in in_order(work, groups(wanted, GROUP), self.threads or os.cpu_count() or 1):
+        for made in map_in_order(work, batched(wanted, GROUP), self.threads or os.cpu_count() or 1):
             yield from (made if engine.in_threads else _run(engine, made))
 
     def _views(self, images: ImageSource, one: Wanted, kind: str, draws: int) -> Any:
@@ -121,7 +121,7 @@ class EvidenceForward:
             made = [self._picture(images, one) for one in group]
             return _read(engines, made) if in_threads else made
 
-        for made in in_order(work, groups(wanted, GROUP), self.threads or os.cpu_count() or 1):
+        for made in map_in_order(work, batched(wanted, GROUP), self.threads or os.cpu_count() or 1):
             yield from (made if in_threads else _read(engines, made))
 
     def _picture(self, images: ImageSource, one: Wanted) -> Any:

@@ -23,7 +23,7 @@ from fewtags.model.onnx_tagger import open_session
 from fewtags.model.pixels import PixelModel
 from fewtags.model.saved import Model, ModelInfo, load_model
 from fewtags.solvers.graph import LOWEST, POWER
-from fewtags.utils.files import written_whole
+from fewtags.utils.files import atomic_write
 from fewtags.utils.progress import say
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
@@ -40,7 +40,7 @@ def export_onnx(run: Path, file: Path) -> float:
     _check_fits(model)
     say(f"building one ONNX file of {model.info.backbone}: some ten seconds a backbone")
     content, difference = to_onnx_file(model)
-    with written_whole(file) as out:
+    with atomic_write(file) as out:
         out.write(content)
     return difference
 

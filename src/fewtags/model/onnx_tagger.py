@@ -14,7 +14,7 @@ from fewtags.encoders.inputs import read_inputs
 from fewtags.errors import BadImage, UserError
 from fewtags.model.base import AnyTagger, Files
 from fewtags.model.onnx_about import KEY, AboutFile
-from fewtags.utils.threads import groups, in_order
+from fewtags.utils.threads import batched, map_in_order
 
 GROUP = 4  # images a thread takes at a time
 
@@ -37,7 +37,7 @@ class OnnxTagger(AnyTagger):
         def work(group: list[str]) -> list[tuple[str, NDArray[np.float32] | BadImage]]:
             return self._scored(group, source)
 
-        for scored in in_order(work, groups(names, GROUP), os.cpu_count() or 1):
+        for scored in map_in_order(work, batched(names, GROUP), os.cpu_count() or 1):
             yield from scored
 
     def _scored(self, names: list[str], images: ImageSource) -> list[tuple[str, NDArray[np.float32] | BadImage]]:

@@ -21,7 +21,7 @@ from fewtags.methods.parts.heads import Adapter, Heads
 from fewtags.methods.parts.student import Centred
 from fewtags.model.base import About
 from fewtags.model.network import Network
-from fewtags.utils.files import write_text, written_whole
+from fewtags.utils.files import atomic_write, write_text
 
 
 class ModelInfo(About):
@@ -67,7 +67,7 @@ def save_model(folder: Path, model: Model) -> None:
     if components is not None:
         tensors |= {f"components.{name}": value for name, value in components._asdict().items()}
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    with written_whole(folder / "model.safetensors") as file:
+    with atomic_write(folder / "model.safetensors") as file:
         file.write(save(tensors))
     write_text(folder / "model.json", info.model_dump_json(indent=1) + "\n")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from fewtags.data.catalogue import UNKNOWN, Catalogue, Role
 from fewtags.errors import UserError
 from fewtags.review.log import Cell, current_answers, parse_lines, read_log
-from fewtags.utils.files import written_whole
+from fewtags.utils.files import atomic_write
 
 LOG = "review.jsonl"  # decisions made about a run
 KEPT = "corrections.jsonl"  # decisions that a run learned from
@@ -66,7 +66,7 @@ class Corrections:
 
     def keep(self, run: Path) -> None:
         """Write them into the run that learns from them: it stays what it is when the review goes on."""
-        with written_whole(run / KEPT) as file:
+        with atomic_write(run / KEPT) as file:
             file.write(self.content)
 
 

@@ -23,7 +23,7 @@ from fewtags.training.crossfit import HeldOut
 from fewtags.training.loop import Targets
 from fewtags.training.prepare import Prepared
 from fewtags.training.run_folder import RunFolder
-from fewtags.utils.files import csv_cell, write_text, written_whole
+from fewtags.utils.files import atomic_write, csv_cell, write_text
 
 SHEET_IMAGES = 12
 Scores = NDArray[np.float32]
@@ -68,7 +68,7 @@ def write_results(
         result["chosen_on_the_test_split"] = outcome.chosen_on_test
     rows = catalogue.rows(Role.UNLABELLED)
     if len(rows):
-        with written_whole(folder.sheet_file) as file:
+        with atomic_write(folder.sheet_file) as file:
             sheet(catalogue, rows, scores["unlabelled"], thresholds, config.recipe.seed).save(file, "PNG")
     lines = ["image,tags"]
     for row, one in zip(rows, scores.get("unlabelled", np.empty((0, 0))), strict=True):

@@ -1,16 +1,16 @@
-"""Progress with time left: a bar on a terminal, plain lines elsewhere, nothing for what takes under two seconds."""
+"""Progress with time left: a bar on a terminal, plain lines elsewhere, nothing for tasks under two seconds."""
 
 import sys
 import time
 from types import TracebackType
 from typing import Any
 
-QUIET_SECONDS = 2.0  # what ends sooner needs no progress
+QUIET_SECONDS = 2.0  # shorter tasks show no progress
 LINE_SECONDS = 15.0  # between two plain lines
 
 
 def say(text: str) -> None:
-    """A line for the person who waits; results go to standard output, this goes to standard error."""
+    """Print a message to standard error; results go to standard output."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -27,7 +27,7 @@ def duration(seconds: float) -> str:
 class Progress:
     """Counts towards a total. Use as a context manager and call `advance`.
 
-    `done` is what lay behind already when the work began: it counts in the bar, not in the speed.
+    `done` items were finished before: they count in the bar, not in the speed.
     """
 
     def __init__(self, what: str, total: int, done: int = 0, show: bool = True) -> None:
@@ -45,11 +45,11 @@ class Progress:
         return self
 
     def advance(self, count: int = 1, note: str = "") -> None:
-        """`count` more are done; `note` says something about the last one."""
+        """Count `count` more items as done; `note` describes the last one."""
         self.done += count
         self._note = note or self._note
         now = time.monotonic()
-        if self._began is None:  # what comes before the first one is preparation, not speed
+        if self._began is None:  # the time before the first item is preparation and does not count
             self._began, self._first = now, self.done
         if not self._show or now - self._start < QUIET_SECONDS:
             return
@@ -70,7 +70,7 @@ class Progress:
             say(f"{self.what}: {how_far} in {duration(seconds)}{self._tail()}")
 
     def _state(self, now: float) -> str:
-        """`12 of 40, 9 s left`; after the first one alone nothing is known of the speed."""
+        """`12 of 40, 9 s left`; no time left after the first item, when the speed is unknown."""
         new = self.done - self._first
         left = ""
         if new > 0 and self._began is not None:

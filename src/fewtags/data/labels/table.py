@@ -1,4 +1,4 @@
-"""What all forms of labels come down to: of each image, which tags it has, has not, or nobody knows."""
+"""The common form of all label files: per image, the tags that are present, absent or unknown."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +9,7 @@ from fewtags.errors import UserError
 
 @dataclass
 class Table:
-    """Images in the order of the file, with what is known of their tags."""
+    """Images in the order of the file, with their known tags."""
 
     tags: list[str] = field(default_factory=list)
     images: dict[str, dict[str, int]] = field(default_factory=dict)  # image -> tag -> 1 or 0; others are unknown
@@ -24,11 +24,11 @@ class Table:
         return [tag for tag in self.tags if self.code(image, tag) == 1]
 
     def unknown(self, image: str) -> list[str]:
-        """The tags of which nobody knows whether the image has them."""
+        """The unknown tags of an image."""
         return [tag for tag in self.tags if self.code(image, tag) == UNKNOWN]
 
-    def enter(self, image: str, known: dict[str, int], test: bool, where: str) -> None:
-        """Add what is known of an image; a second entry may add to the first, never contradict it."""
+    def add(self, image: str, known: dict[str, int], test: bool, where: str) -> None:
+        """Add the known tags of an image; a second entry may extend the first, not contradict it."""
         before = self.images.get(image)
         if before is None:
             self.images[image] = dict(known)
@@ -42,13 +42,13 @@ class Table:
             raise UserError(f"{where}: {image!r} stands before with another answer for {clash[0]!r}; keep one of them")
         before.update(known)
 
-    def named(self, path: Path) -> "Table":
-        """Itself, if it has anything. Raises UserError for a file without a single tag."""
+    def non_empty(self, path: Path) -> "Table":
+        """Itself. Raises UserError if there are no images or no tags."""
         if not self.images or not self.tags:
             raise UserError(f"{path}: no image has a tag in it, so there is nothing to convert")
         return self
 
 
-def in_part_words(count: int) -> str:
-    """How many images are known in part, in words."""
+def partly_known_text(count: int) -> str:
+    """`3 images are known in part only`."""
     return f"{count:,} image{' is' if count == 1 else 's are'} known in part only"

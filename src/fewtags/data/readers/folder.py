@@ -14,7 +14,7 @@ from fewtags.errors import BadImage, UserError, nearest
 
 LABELS = "labels.csv"
 TAKES_LABELS = True
-_HINTED = 2000  # images up to which a missing name is compared with all of them
+_HINTED = 2000  # images; in larger folders no similar name is suggested for a missing one
 
 
 def read(place: str, labels: Path | None = None, seed: int = 1) -> Catalogue:
@@ -23,14 +23,14 @@ def read(place: str, labels: Path | None = None, seed: int = 1) -> Catalogue:
 
 
 def read_folder(root: Path, labels: Path | None = None) -> Catalogue:
-    """The images of a folder and what labels.csv says of them. Raises one UserError with all its problems."""
+    """The images of a folder with the labels of labels.csv. Raises one UserError with all problems."""
     catalogue, problems = scan_folder(root, labels)
-    problems.stop()
+    problems.raise_any()
     return catalogue
 
 
 def scan_folder(root: Path, labels: Path | None = None) -> tuple[Catalogue, Problems]:
-    """As read_folder, but problems are handed back; rows that have one are left out of the catalogue."""
+    """As read_folder, but problems are returned; rows with problems are left out of the catalogue."""
     check_folder(root)
     names, problems = list_images(root), Problems()
     if not names:
@@ -42,7 +42,7 @@ def scan_folder(root: Path, labels: Path | None = None) -> tuple[Catalogue, Prob
         return _catalogue(root, (), names, *_blank(len(names), 0)), problems
     table = _Table(root, file, header, names, problems)
     for row in file.rows(header, problems):
-        table.enter(row)
+        table.add(row)
     if not problems.count and not (table.roles == Role.LABELLED).any():
         problems.add(file.path, "no labelled training image; write a row with tags for some of them")
     elif not problems.count and not table.tags:
@@ -76,7 +76,7 @@ def _label_file(root: Path, labels: Path | None, problems: Problems) -> LabelFil
 
 
 def _blank(images: int, tags: int) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
-    """Targets [N, K] and roles [N] of images nobody has looked at."""
+    """Targets [N, K] and roles [N] of unlabelled images."""
     return np.full((images, tags), UNKNOWN, np.int8), np.full(images, Role.UNLABELLED, np.int8)
 
 
@@ -99,23 +99,23 @@ class _Table:
         self.names = names
         self.index = _Index(root.resolve().name, names)
         self.long = header.tags is not None
-        # A first pass for the tags of the long form keeps memory at one byte a cell.
+        # A first pass for the tags of the long form keeps memory at one byte per cell.
         unseen = Problems()
         found = {tag for row in file.rows(header, unseen) for tag in row.tags} if self.long else ()
         self.tags = tuple(sorted(found)) if self.long else header.names
         self.column = {tag: column for column, tag in enumerate(self.tags)}
         self.targets, self.roles = _blank(len(names), len(self.tags))
-        self.lines = np.zeros(len(names), np.int32)  # the line that named an image first, 0 for none
+        self.lines = np.zeros(len(names), np.int32)  # the first line with this image, 0 for none
         self.merged = 0
 
-    def enter(self, row: Row) -> None:
-        """Write a row into the table, or note why it cannot be."""
+    def add(self, row: Row) -> None:
+        """Add a row to the table, or record its problem."""
         number = self.index.find(row.image)
         if number is None:
-            self.problems.add(self.file.path, self._why_not(row.image), row.line)
+            self.problems.add(self.file.path, self._missing_reason(row.image), row.line)
             return
         cells = self._cells(row)
-        # In the long form an empty cell says that no tag applies, so every row is a label.
+        # In the long form an empty cell means that no tag applies, so every row is a label.
         known = self.long or any(code != UNKNOWN for code in row.cells)
         role = Role.TEST if row.test else Role.LABELLED if known else Role.UNLABELLED
         if self.lines[number]:
@@ -132,7 +132,7 @@ class _Table:
         return cells
 
     def _merge(self, number: int, row: Row, cells: NDArray[np.int8], role: Role) -> None:
-        """A second row for an image may add to the first, never contradict it."""
+        """A second row of an image may extend the first, not contradict it."""
         before, first = self.targets[number], self.lines[number]
         clash = (before != cells) & (before != UNKNOWN) & (cells != UNKNOWN)
         if (self.roles[number] == Role.TEST) != (role == Role.TEST):
@@ -146,14 +146,14 @@ class _Table:
             self.targets[number] = np.maximum(before, cells)  # UNKNOWN is below 0 and 1
             self.roles[number] = min(self.roles[number], role)  # LABELLED is below UNLABELLED
 
-    def _why_not(self, name: str) -> str:
+    def _missing_reason(self, name: str) -> str:
         if not name.strip():
             return "a row without an image; write its name or delete the row"
         try:
             exists = path_within(self.root, name.strip()).is_file()
         except BadImage as reason:
             return f"image {name[:100]!r}: {reason}"
-        except OSError:  # a name no file can have
+        except OSError:  # not a valid file name
             return f"no image {name[:100]!r}…; correct the name or delete the row"
         if exists:
             return f"image {name!r} is hidden, in a linked folder or of an unknown kind; move or convert it"
@@ -161,29 +161,29 @@ class _Table:
         return f"no image {name!r} in {self.root}{hint}"
 
     def _hint(self, name: str) -> str:
-        """The name that was meant, for the problems a person will see and folders small enough to compare."""
+        """A suggestion for a wrong name, if the problem will be shown and the folder is small."""
         if self.problems.count >= SHOWN or len(self.names) > _HINTED:
             return ""
         same = [known for known in self.names if known.casefold() == name.casefold()]
         return nearest(name, same or self.names)
 
     def notes(self) -> tuple[str, ...]:
-        """What the user should know of this file."""
+        """Messages to the user about this file."""
         notes = []
         if self.merged:
             notes.append(f"{self.file.path}: {self.merged} repeated rows agree and were merged")
-        if alike := _alike(self.tags):
+        if alike := _case_variants(self.tags):
             notes.append(f"{self.file.path}: tags that differ only in capitals: {', '.join(alike)}")
         return tuple(notes)
 
 
 class _Index:
-    """From the name in a row to the number of an image, whatever its slashes and composed accents."""
+    """Finds the number of an image by name, with any kind of slashes and Unicode normal form."""
 
     def __init__(self, folder: str, names: list[str]) -> None:
         self.folder = folder
         self.numbers = {name: number for number, name in enumerate(names)}
-        # Only names that are not composed already need an entry of their own.
+        # Only names not in normal form C need their own entry.
         self.composed = {
             composed: number
             for number, name in enumerate(names)
@@ -203,7 +203,7 @@ class _Index:
         return None
 
 
-def _alike(tags: Iterable[str]) -> list[str]:
+def _case_variants(tags: Iterable[str]) -> list[str]:
     groups: dict[str, list[str]] = {}
     for tag in tags:
         groups.setdefault(tag.casefold(), []).append(tag)
