@@ -86,7 +86,7 @@ def small(tmp_path_factory):
 
 
 def plan_lines(text):
-    """Name of the row: runs, hours a run, hours."""
+    """Name of the row: runs, hours per run, hours."""
     found = {}
     for line in text.splitlines():
         parts = re.fullmatch(r"(\S.*?)\s{2,}(\d+)\s+([\d.]*)\s+([\d.]+)\s*", line)
@@ -118,7 +118,7 @@ def test_steps_are_really_timed(name, small, tmp_path, monkeypatch, capsys):
     assert run(["bench", "paper", name, "data", *small, *words]) == 0
     printed = capsys.readouterr().out
     assert {name: runs for name, (runs, *_) in plan_lines(printed).items()} == {"ASL": 1, "CAP": 1, "all": 2}
-    assert "by a few steps timed here: " in printed
+    assert "estimated from a few steps timed here: " in printed
     assert "with 2 at a time" in printed
 
 

@@ -117,7 +117,7 @@ def print_plan(planned: Sequence[PlannedRow], jobs: int | None) -> None:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", title="The plan", title_justify="left")
-    for head in ("", "runs", "hours a run", "hours"):
+    for head in ("", "runs", "hours per run", "hours"):
         table.add_column(head, justify="left" if not head else "right")
     for one in planned:
         table.add_row(label(one.row), f"{len(one.cells)}", f"{one.hours / len(one.cells):.2f}", f"{one.hours:.1f}")
@@ -125,7 +125,7 @@ def print_plan(planned: Sequence[PlannedRow], jobs: int | None) -> None:
     table.add_row("all", f"{runs}", "", f"{total:.1f}")
     Console().print(table)
     side_by_side = f", {duration(3600 * total / jobs)} with {jobs} at a time" if jobs and jobs > 1 else ""
-    print(f"by a few steps timed here: {duration(3600 * total)}{side_by_side}")
+    print(f"estimated from a few steps timed here: {duration(3600 * total)}{side_by_side}")
 
 
 class _StepTimer(Observer):

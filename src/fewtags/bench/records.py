@@ -118,7 +118,7 @@ def read_records(folder: Path) -> list[Record]:
     if not file.is_file():
         return []
     lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    remedy = "remove this line; `fewtags bench run` makes what is then missing"
+    remedy = "remove this line and repeat the `fewtags bench run`"
     return [
         _parsed(line, f"{file}, line {number}", remedy) for number, line in enumerate(lines, start=1) if line.strip()
     ]
@@ -131,7 +131,7 @@ def refresh_records(folder: Path, cells: Iterable[Cell]) -> list[Record]:
     fresh = [cell for cell in cells if cell not in known and finished(folder / cell.folder)]
     for cell in fresh:
         file = folder / cell.folder / FILE_OF_A_CELL
-        remedy = "remove the file and give the `fewtags bench run` once more"
+        remedy = "remove the file and repeat the `fewtags bench run`"
         known[cell] = _parsed(file.read_text(encoding="utf-8", errors="replace"), str(file), remedy)
     found = [known[cell] for cell in cells if cell in known]
     if fresh:

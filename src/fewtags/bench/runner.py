@@ -21,7 +21,7 @@ from fewtags.training.run_folder import StopRequest
 from fewtags.utils.files import write_text
 from fewtags.utils.progress import Progress
 
-STOPPED = "stopped; finished cells stay, begun ones go on from their checkpoints with the same command"
+STOPPED = "stopped; finished cells are kept, the same command resumes the others from their checkpoints"
 
 
 def run_grid(

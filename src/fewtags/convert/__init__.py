@@ -110,9 +110,9 @@ def _serialise(table: Table, to: str, target: Path) -> tuple[str, list[str]]:
         return plain.wide(table, target), []
     if to == "long":
         bare = [tag for tag in table.tags if not any(tag in table.present(image) for image in table.images)]
-        return plain.long(table, target), [f"no image has {tag}: `image,tags` cannot say that" for tag in bare]
+        return plain.long(table, target), [f"no image has {tag}: `image,tags` cannot express that" for tag in bare]
     if to == "label-studio":
         return label_studio.write(table)
     if to == "fiftyone":
         return fiftyone.write(table, target)
-    raise UserError(f"--to {to}: there is wide, long, label-studio and fiftyone")
+    raise UserError(f"--to {to}: use wide, long, label-studio or fiftyone")

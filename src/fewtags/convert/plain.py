@@ -67,7 +67,7 @@ def long(table: Table, target: Path) -> str:
             continue  # images without a row are unlabelled
         if unknown:
             raise UserError(
-                f"{target}: {image!r} is unknown for {unknown[0]!r}, which `image,tags` cannot say; use --to wide"
+                f"{target}: {unknown[0]!r} is unknown for {image!r}, which `image,tags` cannot express; use --to wide"
             )
         rows.append([image, "|".join(table.present(image))])
     return _csv(table, rows)

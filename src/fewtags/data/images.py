@@ -59,7 +59,7 @@ def decode(data: bytes) -> Image.Image:
     except UnidentifiedImageError as error:
         raise BadImage("not an image of a known format, whatever its name says") from error
     except MemoryError as error:
-        raise BadImage("too large for the memory at hand") from error
+        raise BadImage("too large for the available memory") from error
     except Exception as error:  # decoders of hostile bytes may raise anything
         raise BadImage(_reason(error)) from error
 

@@ -128,14 +128,14 @@ def _parsed(text: bytes, file: Path, number: int) -> Line:
     try:
         entry = json.loads(text)
     except ValueError as error:
-        raise UserError(f"{where}: not JSON; take the line out") from error
+        raise UserError(f"{where}: not JSON; remove the line") from error
     if not isinstance(entry, dict):
-        raise UserError(f"{where}: not a decision; take the line out")
+        raise UserError(f"{where}: not a decision; remove the line")
     if isinstance(entry.get("undo"), str):
         return Line(entry["undo"], None)
     parts = [entry.get(key) for key in ("image", "tag", "answer", "action")]
     if not all(isinstance(part, str) for part in parts):
-        raise UserError(f"{where}: a decision has image, tag, answer, when and action; take the line out")
+        raise UserError(f"{where}: a decision has image, tag, answer, when and action; remove the line")
     image, tag, answer, action = map(str, parts)
     if answer not in ANSWERS:
         raise UserError(f"{where}: answer {answer!r}; it must be yes, no or unsure")

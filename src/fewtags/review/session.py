@@ -155,7 +155,7 @@ def open_session(folder: RunFolder, catalogue: Catalogue) -> ReviewSession:
     places = {name: (part, place) for part in PARTS for place, name in enumerate(named[part])}
     kept = [name for name in rows if name in places]
     if len(kept) < len(places):
-        say(f"{count_of(len(places) - len(kept), 'image')} of {folder.path} not in {config.data} any more: left out")
+        say(f"{count_of(len(places) - len(kept), 'image')} of {folder.path} no longer in {config.data}: left out")
     if not kept:
         raise UserError(f"{config.data} has none of the images of {folder.path}; put them back, or train again")
     if "held_out" in scores and not named["held_out"]:  # out-of-fold scores of the labelled images

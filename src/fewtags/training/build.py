@@ -8,7 +8,7 @@ from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import nn
 
 from fewtags.backbones.base import Backbone
-from fewtags.backbones.norm import join_batch_norms, steady_batch_norms
+from fewtags.backbones.norm import synchronise_batch_norms, tolerate_single_values
 from fewtags.methods import Method
 from fewtags.methods.parts.heads import FIRST_BIAS, Heads
 from fewtags.methods.parts.student import Centred
@@ -58,9 +58,9 @@ def build_network(
             heads.start_at(FIRST_BIAS)
     network = Network(body, heads)
     if fabric.world_size > 1:
-        join_batch_norms(network)
+        synchronise_batch_norms(network)
     else:
-        steady_batch_norms(network)
+        tolerate_single_values(network)
     if recipe.precision == "64-true":
         network.double()  # before the averaged copy is taken of it, which Fabric would not convert
     return network.to(fabric.device, memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]

@@ -51,9 +51,9 @@ def write(table: Table, target: Path) -> tuple[str, list[str]]:
         labels[key] = None if unknown else [number[tag] for tag in table.present(image)]
     notes = []
     if in_part:
-        notes.append(f"{partly_known_text(in_part)}, which FiftyOne cannot say: written as unlabelled")
+        notes.append(f"{partly_known_text(in_part)}, which FiftyOne cannot express: written as unlabelled")
     if table.test:
-        notes.append("the column `split` is left out: FiftyOne keeps none here")
+        notes.append("the column `split` is left out: this format has no splits")
     return json.dumps({"classes": table.tags, "labels": labels}, indent=1, ensure_ascii=False) + "\n", notes
 
 
@@ -73,7 +73,7 @@ def _tag(value: Any, classes: list[str] | None, where: str) -> str:
         return value
     if type(value) is int and classes is not None and 0 <= value < len(classes):
         return classes[value]
-    raise UserError(f"{where}: {value!r} is no tag; it must be a name, or a number of one in `classes`")
+    raise UserError(f"{where}: {value!r} is not a tag; it must be a name or an index into `classes`")
 
 
 def _endings(folder: Path) -> dict[str, list[str]]:

@@ -88,7 +88,7 @@ def _choices(annotation: Any, where: str) -> set[str] | None:
             other += 1
             continue
         for tag in _list(value["choices"], f"{where}, result {place}, choices"):
-            fault = tag_error(tag) if isinstance(tag, str) else f"{tag!r} is no text"
+            fault = tag_error(tag) if isinstance(tag, str) else f"{tag!r} is not text"
             if fault:
                 raise UserError(f"{where}, result {place}: {fault}")
             chosen.add(tag)

@@ -36,10 +36,12 @@ class Table:
                 self.test.add(image)
             return
         if test != (image in self.test):
-            raise UserError(f"{where}: {image!r} stands in another split before; keep one of them")
+            raise UserError(f"{where}: {image!r} occurs earlier in another split; keep one of the two")
         clash = [tag for tag, code in known.items() if before.get(tag, code) != code]
         if clash:
-            raise UserError(f"{where}: {image!r} stands before with another answer for {clash[0]!r}; keep one of them")
+            raise UserError(
+                f"{where}: {image!r} occurs earlier with another label for {clash[0]!r}; keep one of the two"
+            )
         before.update(known)
 
     def non_empty(self, path: Path) -> "Table":

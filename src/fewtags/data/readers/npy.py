@@ -51,7 +51,7 @@ def _load(file: Path) -> NDArray[np.generic]:
     except (OSError, ValueError, EOFError, SyntaxError, TypeError, OverflowError, TokenError) as error:
         if "object" in str(error):
             raise UserError(f"{file}: holds Python objects, which could run code. {_conversion(file)}") from error
-        raise UserError(f"{file}: no .npy array ({str(error)[:100]}); write it with numpy.save") from error
+        raise UserError(f"{file}: not a .npy array ({str(error)[:100]}); write it with numpy.save") from error
 
 
 def _conversion(file: Path) -> str:
