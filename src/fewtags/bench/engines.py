@@ -67,7 +67,7 @@ def run_here(run: Run, cells: list[Cell], jobs: int) -> Generator[Event, None, N
                             waiting.appendleft(cell)
                             event = Event("waiting", cell)
                         else:
-                            reason = "its process was killed twice, probably for lack of memory; use fewer --jobs"
+                            reason = "its process was killed twice; if memory is short, use fewer --jobs"
                             event = Event("failed", cell, reason)
                     idle.append(process)
                     yield event
