@@ -650,7 +650,9 @@ def test_where_both_kinds_tell_the_tags_both_are_taken():
 def test_a_near_tie_is_half_a_percent(monkeypatch, figures, expected):
     table, keys, targets = told_by("pooled")
     answers = iter(figures.values())  # asked in this order
-    monkeypatch.setattr(table_module, "try_strengths", lambda *given: SimpleNamespace(map=next(answers), strength=0.1))
+    monkeypatch.setattr(
+        table_module, "select_strength", lambda *given: SimpleNamespace(map=next(answers), strength=0.1)
+    )
     assert table.choose(keys, targets) == Choice(expected, figures)
 
 

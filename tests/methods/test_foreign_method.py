@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -98,7 +99,7 @@ def test_it_trains_tags_evaluates_explains_and_leaves_as_onnx(package, capsys):
     assert run(["tag", "model.onnx", "photos", "--scores", "--out", "onnx.csv"]) == 0
 
     def scores(file):
-        with open(file, newline="") as lines:
+        with Path(file).open(newline="") as lines:
             return np.array([[float(row[tag]) for tag in TAGS] for row in csv.DictReader(lines)])
 
     assert np.abs(scores("tags.csv") - scores("onnx.csv")).max() < 1e-3

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fewtags.errors import UserError
 from fewtags.training.loop import Loop, Position, make_optimisers
-from fewtags.utils.files import written_whole
+from fewtags.utils.files import atomic_write
 
 
 def save_checkpoint(loop: Loop, path: Path, belongs_to: str) -> None:
@@ -31,7 +31,7 @@ def save_checkpoint(loop: Loop, path: Path, belongs_to: str) -> None:
         "spent": loop.spent.read(),
         "evaluator": {name: getattr(loop.evaluator, name) for name in ("best", "last_gain", "top")},
     }
-    with written_whole(path) as file:
+    with atomic_write(path) as file:
         file.write(save(tensors, metadata={"about": json.dumps(about)}))
 
 
