@@ -17,7 +17,7 @@ from fewtags.encoders.base import Box, Encoder, EncoderSettings, Extraction, Ima
 from fewtags.encoders.cut import CutPatches
 from fewtags.encoders.inputs import PATCHES, Input, image_input
 from fewtags.encoders.runtime import Engine, make_engine
-from fewtags.encoders.saved import backbone_state, restore_backbones
+from fewtags.encoders.saved import backbone_problem, backbone_state, restore_backbones
 from fewtags.encoders.store import FeatureStore, Stored, store_folder
 from fewtags.encoders.views import generator, make_views
 from fewtags.utils.files import cache_folder
@@ -103,6 +103,11 @@ class Crops(Encoder):
     def state(self) -> dict[str, Any]:
         """See Encoder."""
         return backbone_state(self.backbones, self.settings)
+
+    @classmethod
+    def state_problem(cls, state: Mapping[str, Any]) -> str:
+        """See Encoder."""
+        return backbone_problem(state)
 
     @classmethod
     def restore(cls, state: Mapping[str, Any], tensors: Mapping[str, Tensor], file: Path) -> "Crops":

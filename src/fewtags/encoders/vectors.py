@@ -106,6 +106,11 @@ class Vectors(Encoder):
         return {} if self.components is None else self.components.tensors()
 
     @classmethod
+    def state_problem(cls, state: Mapping[str, Any]) -> str:
+        """See Encoder."""
+        return "" if state["numbers"] else "the length of its vectors is missing"
+
+    @classmethod
     def restore(cls, state: Mapping[str, Any], tensors: Mapping[str, Tensor], file: Path) -> "Vectors":
         """See Encoder."""
         count = state["components"]

@@ -6,8 +6,10 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from fewtags.backbones.base import backbone_list
+from fewtags.data import split_spec
 from fewtags.encoders.base import EncoderSettings
 from fewtags.errors import UserError
+from fewtags.metrics.estimate import Prefer
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Recipe(BaseModel):
     folds: int = Field(5, ge=0)
     """Parts of the labelled images, each left out once to estimate quality and to set the thresholds for tagging
     (heads only); 0 leaves that out, and the thresholds come from images that were learned."""
-    prefer: Literal["precision", "balance", "recall"] = "balance"
+    prefer: Prefer = "balance"
     """What the thresholds for tagging serve: few wrong tags (F_0.5), both (F1), or few missing ones (F_2)."""
     adapter: int = Field(512, ge=1)
     """Hidden width of what is learned between frozen features and heads (heads only)."""
@@ -162,6 +164,11 @@ class Recipe(BaseModel):
             return self.ema_decay
         share = self.ema_share if stage.unlabelled_batch else min(self.ema_share, 0.1)
         return 1 - 1 / max(2.0, share * steps)
+
+
+def small_batches(data: str) -> bool:
+    """Whether batches are halved, as the released code does for VOC."""
+    return split_spec(data)[0] == "voc"
 
 
 def default_settings(
