@@ -1,4 +1,4 @@
-"""The paper's views: the whole image and its patches, each with a forward of its own through one backbone."""
+"""The paper's views: the whole image and its patches, each passed through one backbone."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -145,7 +145,7 @@ class Crops(Encoder):
             return torch.allclose(self.backbone(whole), self.backbone.maps(whole).mean((2, 3)), atol=1e-4)
 
     def heat(self, contributions: list[Tensor], part: int) -> NDArray[np.float32]:
-        """Every part has a row, and so a map, of its own."""
+        """Every part has its own row, and so its own map."""
         row = [row for one in contributions for row in one][part]
         own: NDArray[np.float32] = (row * row.numel()).numpy()
         return own

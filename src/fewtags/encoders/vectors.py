@@ -1,4 +1,4 @@
-"""Vectors that somebody computed already, of images, texts or sounds: nothing is extracted, nothing is stored."""
+"""Precomputed vectors of images, texts or sounds: nothing is extracted and nothing is stored."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ ROWS = 4096  # vectors reduced at a time
 
 
 class Vectors(Encoder):
-    """A vector as it is; a longer one than `components` is reduced to the principal components of the training rows."""
+    """Vectors unchanged; those longer than `components` are reduced to principal components of the training rows."""
 
     kind: ClassVar[str] = "vectors"
     name = "vectors"

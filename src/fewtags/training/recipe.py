@@ -57,11 +57,11 @@ class Recipe(BaseModel):
     weight_decay: float = Field(1e-2, ge=0)
     """AdamW, on every weight."""
     warmup_batch: int = Field(16, ge=1)
-    """Labelled images a step of the warm-up."""
+    """Labelled images per step of the warm-up."""
     labelled_batch: int = Field(24, ge=1)
-    """Labelled images a step of the main stage; on images held out of VOC's train split 8 cost half a point."""
+    """Labelled images per step of the main stage; on images held out of VOC's train split 8 cost half a point."""
     unlabelled_batch: int = Field(56, ge=1)
-    """Unlabelled images a step of the main stage."""
+    """Unlabelled images per step of the main stage."""
     ema_share: float = Field(0.65, gt=0, le=1)
     """The teacher averages over this share of the main stage's steps, as 0.9997 does in the released VOC runs; at 0.1
     it follows its own pseudo-labels so fast that fixed thresholds run away. (The warm-up has no teacher: 0.1 there.)"""
