@@ -46,15 +46,17 @@ def odd_methods(tmp_path, monkeypatch) -> Path:
     """A package `odd` of methods that do something in the second epoch; a checkpoint is kept after every step."""
     package = tmp_path / "methods" / "odd"
     package.mkdir(parents=True)
-    (package / "__init__.py").write_text("import fewtags.training.run_folder\nfewtags.training.run_folder.SAVE_SECONDS = 0\n")
+    (package / "__init__.py").write_text(
+        "import fewtags.training.run_folder\nfewtags.training.run_folder.SAVE_SECONDS = 0\n"
+    )
     for name, body in METHODS.items():
         indented = "\n".join(f"            {line.strip()}" if not line.startswith("    ") else f"    {line}"
                              for line in body.splitlines())  # fmt: skip
         (package / f"{name}.py").write_text(
             "import os, signal, time\nfrom pathlib import Path\nfrom fewtags.methods.d2l import D2L\n\n\n"
-            f"class {name.title().replace('_', '')}(D2L):\n    def begin_epoch(self, seen):\n"
+            f"class {name.title().replace('_', '')}(D2L):\n    def begin_epoch(self, teacher):\n"
             f"        mark = Path(os.environ['ODD_METHODS'], '{name}')\n"
-            f"        if seen.epoch == 1:\n{indented}\n        super().begin_epoch(seen)\n"
+            f"        if teacher.epoch == 1:\n{indented}\n        super().begin_epoch(teacher)\n"
         )
     monkeypatch.setenv("ODD_METHODS", str(package.parent))
     source = os.environ.get("PYTHONPATH", "")
