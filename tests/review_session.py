@@ -1,4 +1,4 @@
-"""What the tests of the review share: a desk with a few pictures, and its page served as users get it."""
+"""Helpers of the review tests: a session with a few pictures, and its page served as users get it."""
 
 import http.client
 import json
@@ -15,16 +15,16 @@ from fewtags.data.catalogue import Names
 from fewtags.data.images import FolderImages
 from fewtags.review.corrections import LOG
 from fewtags.review.log import ReviewLog
-from fewtags.review.server import Door, listen, make_app, make_server
-from fewtags.review.session import Desk, Material
+from fewtags.review.server import AccessPolicy, listen, make_app, make_server
+from fewtags.review.session import ReviewData, ReviewSession
 
 TOKEN = "token-of-the-tests"  # noqa: S105
 TAGS = ("boat", "<b>sea</b>", "dog")
 SCORES = [[0.9, 0.2, 0.1], [0.55, 0.6, 0.1], [0.1, 0.45, 0.2], [0.4, 0.9, 0.3], [0.2, 0.1, 0.9]]
 
 
-def make_desk(folder: Path, images: int = 5) -> Desk:
-    """Five pictures (or more, alike); the last is labelled: a dog, no boat, nothing known of the sea."""
+def make_session(folder: Path, images: int = 5) -> ReviewSession:
+    """Five pictures (or more like them); the last is labelled: dog, no boat, sea unknown."""
     photos = folder / "photos"
     photos.mkdir(parents=True)
     names = [f"{number:03d}.png" for number in range(images)]
@@ -33,22 +33,22 @@ def make_desk(folder: Path, images: int = 5) -> Desk:
     labels = np.full((images, 3), -1, np.int8)
     labels[-1] = [0, -1, 1]
     scores = np.array([SCORES[number % 5] for number in range(images)], np.float32)
-    material = Material(TAGS, np.array([0.5, 0.5, np.inf]), Names(names), scores, labels, FolderImages(photos))
-    return Desk(material, ReviewLog(folder / LOG))
+    data = ReviewData(TAGS, np.array([0.5, 0.5, np.inf]), Names(names), scores, labels, FolderImages(photos))
+    return ReviewSession(data, ReviewLog(folder / LOG))
 
 
 @contextmanager
-def served(desk: Desk, password: str | None = None) -> Iterator["Client"]:
-    """The page of a desk on a free port."""
+def served(session: ReviewSession, password: str | None = None) -> Iterator["Client"]:
+    """The page of a session on a free port."""
     place = listen("127.0.0.1", 0)
-    door = Door("127.0.0.1", place.getsockname()[1], TOKEN, password)
-    server = make_server(make_app(desk, door, "run"))
+    policy = AccessPolicy("127.0.0.1", place.getsockname()[1], TOKEN, password)
+    server = make_server(make_app(session, policy, "run"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [place]})
     thread.start()
     try:
         while not server.started:
             time.sleep(0.01)
-        yield Client(door)
+        yield Client(policy)
     finally:
         server.should_exit = True
         thread.join()
@@ -56,7 +56,7 @@ def served(desk: Desk, password: str | None = None) -> Iterator["Client"]:
 
 
 class Answer:
-    """What came back."""
+    """The response to a request."""
 
     def __init__(self, response: http.client.HTTPResponse) -> None:
         self.status, self.body = response.status, response.read()
@@ -68,14 +68,14 @@ class Answer:
 
 
 class Client:
-    """Requests as bytes on a socket: nothing between the test and the server makes a path or a header tidy."""
+    """Requests as raw bytes on a socket: no client library normalises paths or headers."""
 
-    def __init__(self, door: Door) -> None:
-        self.door = door
-        self.host = f"127.0.0.1:{door.port}"
+    def __init__(self, policy: AccessPolicy) -> None:
+        self.policy = policy
+        self.host = f"127.0.0.1:{policy.port}"
 
     def ask(self, method: str, path: str, body: bytes | None = None, **headers: str | None) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.door.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.policy.port, timeout=20)
         sent = {"Host": self.host} | {name.replace("_", "-"): value for name, value in headers.items()}
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
         if body is not None:

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import nn
 
 import fewtags.cli
-from fewtags.backbones.norm import join_batch_norms
+from fewtags.backbones.norm import synchronise_batch_norms
 from fewtags.encoders.views import generator
 from fewtags.methods.d2l import D2L
 from fewtags.methods.parts.heads import Heads
@@ -83,7 +83,7 @@ def tiny_loop(method=None, observer=None, truth=None, test=None, dropout=0.2, fa
     torch.manual_seed(0)
     network = Network(TinyBody(dropout), Heads(4, 3, method.head_names))
     if fabric is not None and fabric.world_size > 1:
-        join_batch_norms(network)
+        synchronise_batch_norms(network)
     rng = np.random.default_rng(0)
 
     def drawn(rows):

@@ -24,7 +24,7 @@ def asymmetric_loss(
     gamma_pos: float = 0,
     clip: float = 0.05,
 ) -> Tensor:
-    """Asymmetric loss (Ridnik et al., ICCV 2021): easy negatives hardly count, very easy ones not at all.
+    """Asymmetric loss (Ridnik et al., ICCV 2021): easy negatives are down-weighted, very easy ones are dropped.
 
     With p = sigmoid(logit) and p' = min(1 - p + clip, 1) the loss is -(1 - p)^gamma_pos log p for a present
     tag and -(1 - p')^gamma_neg log p' for an absent one; the power is a weight without gradient.
@@ -53,7 +53,7 @@ def _known_cells(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tenso
         raise ValueError(f"logits {tuple(logits.shape)} and targets {tuple(targets.shape)} differ in shape")
     targets = targets.float()
     known = targets >= 0
-    # Replaced before the loss: a logit that is not finite in an unknown cell would still spoil the gradient.
+    # Replaced before the loss: a non-finite logit in an unknown cell would make the gradient NaN.
     return _only(known, logits.float()), _only(known, targets), known
 
 

@@ -5,6 +5,7 @@ It runs a method through the real loop on a tiny made-up problem and raises Asse
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
@@ -14,17 +15,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fewtags.methods import Method, Pseudo, Step, UnlabelledBatch, make_method
-from fewtags.methods.parts.heads import Adapter, Heads
+from fewtags.encoders.base import EncoderSettings
+from fewtags.encoders.vectors import Vectors
+from fewtags.methods import Method, Pseudo, Step, UnlabelledBatch, make_method, method_name
 from fewtags.model.network import Network
+from fewtags.model.onnx_export import PACKAGES, to_onnx_file
+from fewtags.model.saved import Model, ModelInfo, load_model, save_model
 from fewtags.training.checkpoint import load_checkpoint, save_checkpoint
 from fewtags.training.evaluator import Record
 from fewtags.training.loop import Loop, Observer, Targets
 from fewtags.training.plan import StepRows
 from fewtags.training.recipe import Recipe
 from fewtags.training.source import KIND_CODES, PART_CODES, Batch, Epoch, Kind, Part, Views
+from fewtags.utils.extras import missing
 
-LABELLED, UNLABELLED, TEST, WIDTH = 12, 30, 10, 16
+LABELLED, UNLABELLED, TEST, WIDTH, HIDDEN = 12, 30, 10, 16, 8
 
 
 def check_method(name: str, settings: dict[str, object] | None = None) -> None:
@@ -93,15 +98,15 @@ def check_unknown_cells_change_nothing(fresh: Callable[[], Method]) -> None:
     _require(_same(problem.run(fresh()), other.run(fresh())), "which negative number means unknown matters")
     if not loop.method.uses_unlabelled:
         return
-    glimpse = Glimpse.random(4)
-    hidden = torch.rand(glimpse.targets.shape, generator=torch.Generator().manual_seed(6)) < 0.3
-    scores, targets = glimpse.labelled_scores, glimpse.targets.masked_fill(hidden, -1)
-    rows = torch.arange(len(glimpse.unlabelled_scores))
+    teacher = RandomTeacherView.random(4)
+    hidden = torch.rand(teacher.targets.shape, generator=torch.Generator().manual_seed(6)) < 0.3
+    scores, targets = teacher.labelled_scores, teacher.targets.masked_fill(hidden, -1)
+    rows = torch.arange(len(teacher.unlabelled_scores))
     made = [
         _rule(
             fresh(),
-            replace(glimpse, targets=targets, labelled_scores=scores.masked_fill(hidden, value)),
-            UnlabelledBatch(rows, glimpse.unlabelled_scores, glimpse.unlabelled_scores),
+            replace(teacher, targets=targets, labelled_scores=scores.masked_fill(hidden, value)),
+            UnlabelledBatch(rows, teacher.unlabelled_scores, teacher.unlabelled_scores),
         )
         for value in (0.0, 1.0)
     ]
@@ -113,11 +118,11 @@ def check_tags_are_equal(fresh: Callable[[], Method]) -> None:
     if not fresh().uses_unlabelled:
         return
     order = torch.tensor([2, 0, 3, 1])
-    glimpse = Glimpse.random(4)
-    batch = UnlabelledBatch(torch.arange(8), glimpse.unlabelled_scores[:8], glimpse.unlabelled_scores[:8] * 0.9)
-    plain = _rule(fresh(), glimpse, batch)
+    teacher = RandomTeacherView.random(4)
+    batch = UnlabelledBatch(torch.arange(8), teacher.unlabelled_scores[:8], teacher.unlabelled_scores[:8] * 0.9)
+    plain = _rule(fresh(), teacher, batch)
     turned = _rule(
-        fresh(), glimpse.turned(order), UnlabelledBatch(batch.rows, batch.scores[:, order], batch.student[:, order])
+        fresh(), teacher.turned(order), UnlabelledBatch(batch.rows, batch.scores[:, order], batch.student[:, order])
     )
     expected = Pseudo(plain.targets[:, order], None if plain.mask is None else plain.mask[:, order])
     _require(_same_pseudo(expected, turned), "pseudo-labels or their mask depend on the order of tags")
@@ -161,6 +166,39 @@ def check_every_weight_may_learn(fresh: Callable[[], Method]) -> None:
     _require(torch.equal(before, loop.network.body[0].weight) != moves, "the body does not learn")  # type: ignore[index]
 
 
+def check_model_is_saved_and_loaded(fresh: Callable[[], Method]) -> None:
+    """A trained model gives the same scores after it was saved and loaded, and as an ONNX file where that is installed.
+
+    Loading needs to be told the module of a method that is not part of fewtags: no file decides what is imported.
+    """
+    problem, method = Problem(), fresh()
+    network = problem.loop(method).run()
+    name = method_name(type(method))
+    info = ModelInfo(
+        fewtags=version("fewtags"),
+        method=name,
+        method_settings={**method.model_dump(), **method.chosen_settings()},
+        tags=[f"tag {place}" for place in range(problem.tags)],
+        thresholds=[0.5] * problem.tags,
+        learned_from=LABELLED + problem.unlabelled,
+        adapter=HIDDEN,
+        features="vectors",
+        numbers=WIDTH,
+    )
+    vectors = problem.views("test").whole
+    model = Model(info, Vectors(WIDTH, EncoderSettings()), network, method)
+    with TemporaryDirectory() as folder, torch.inference_mode():
+        save_model(Path(folder), model)
+        loaded = load_model(Path(folder), methods=[name])
+        expected = model(vectors)
+        _require(
+            torch.equal(loaded(vectors), expected), "a loaded model gives other scores than the one that was saved"
+        )
+        if not missing(*PACKAGES):
+            content, _ = to_onnx_file(loaded)  # compares with torch's scores
+            _require(bool(content), "the ONNX file is empty")
+
+
 CHECKS = (
     check_loss_and_gradients_are_finite,
     check_pseudo_labels_carry_no_gradient,
@@ -170,6 +208,7 @@ CHECKS = (
     check_hidden_truth_changes_nothing,
     check_resume_is_exact,
     check_every_weight_may_learn,
+    check_model_is_saved_and_loaded,
 )
 
 
@@ -207,11 +246,11 @@ class Problem:
         """The real loop on this problem."""
         torch.manual_seed(3)
         heads = method.build_heads(WIDTH, self.tags)
-        body: nn.Module = Adapter(WIDTH, 8)
         if self.tune == "all":
-            body = nn.Sequential(nn.Conv2d(3, WIDTH, 3, stride=2), nn.BatchNorm2d(WIDTH), nn.ReLU(), _Pool())
-        elif isinstance(heads, Heads):
-            heads.start_at(-2.5)
+            body: nn.Module = nn.Sequential(nn.Conv2d(3, WIDTH, 3, stride=2), nn.BatchNorm2d(WIDTH), nn.ReLU(), _Pool())
+        else:
+            body = method.build_body(WIDTH, HIDDEN)
+            method.start(body, heads, lambda: (torch.zeros(WIDTH), float(WIDTH) ** 0.5))
         recipe = Recipe(
             tune=self.tune,
             seed=self.seed,
@@ -245,7 +284,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Glimpse:
+class RandomTeacherView:
     """Made-up scores in the place of what the loop would show a method."""
 
     labelled_scores: Tensor
@@ -256,7 +295,7 @@ class Glimpse:
     epoch: int = 3
 
     @classmethod
-    def random(cls, tags: int) -> "Glimpse":
+    def random(cls, tags: int) -> "RandomTeacherView":
         """Scores that know something of the targets; no two tags are equally common."""
         rng = torch.Generator().manual_seed(4)
         limits = torch.linspace(0.2, 0.6, tags)
@@ -264,7 +303,7 @@ class Glimpse:
         scores = (0.6 * torch.rand(40, tags, generator=rng) + 0.4 * targets).float()
         return cls(scores, torch.rand(30, tags, generator=rng), targets, torch.randn(40, 6), torch.randn(30, 6))
 
-    def turned(self, order: Tensor) -> "Glimpse":
+    def turned(self, order: Tensor) -> "RandomTeacherView":
         """The same with the tags in another order."""
         changed = {name: getattr(self, name)[:, order] for name in ("labelled_scores", "unlabelled_scores", "targets")}
         return replace(self, **changed)
@@ -337,12 +376,12 @@ class _Pool(nn.Module):
         return x.mean((2, 3))
 
 
-def _rule(method: Method, glimpse: Glimpse, batch: UnlabelledBatch) -> Pseudo:
+def _rule(method: Method, teacher: RandomTeacherView, batch: UnlabelledBatch) -> Pseudo:
     """The pseudo-labels of a batch by a method that has seen only this."""
     torch.manual_seed(3)
-    method.build_heads(glimpse.unlabelled_vectors.shape[1], glimpse.targets.shape[1])
-    method.begin_main(glimpse)
-    method.begin_epoch(glimpse)
+    method.build_heads(teacher.unlabelled_vectors.shape[1], teacher.targets.shape[1])
+    method.begin_main(teacher)
+    method.begin_epoch(teacher)
     return method.pseudo_labels(batch)
 
 

@@ -1,4 +1,4 @@
-"""Rules that turn scores and labels into thresholds and pseudo-labels; usable alone, on any model's scores."""
+"""Rules that turn scores and labels into thresholds and pseudo-labels; they work with the scores of any model."""
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
@@ -24,16 +24,16 @@ def metric_adaptive(
     textbook_beta: bool = False,
     missing_class: Literal["never", "reference"] = "never",
 ) -> Array:
-    """MAT (D2L, ECCV 2024, Eq. 7): for each tag the threshold with the best metric on labelled images.
+    """MAT (D2L, ECCV 2024, Eq. 7): per tag, the threshold that maximises a metric on the labelled images.
 
     scores [N, K] and labels [N, K] (1, 0, negative for unknown), numpy or torch; returns [K] of the same
     kind, float type and device (the search itself runs on the CPU). Positive is score >= threshold.
     metric: f_beta = (1 + beta²)PR / (beta P + R) as the paper prints it, or beta² P with textbook_beta; f1,
-    precision, recall. Of equally good thresholds the lowest is taken: just above the highest score that it
-    rejects. (At the lowest score it accepts it would be far too high for new images when labels are memorised.)
-    grid=None tries every labelled score; grid=0.01 tries 0.00, 0.01, … 0.99 exactly as the released code.
+    precision, recall. Among equally good thresholds the lowest wins: just above the highest score that it
+    rejects. (The lowest accepted score would be far too high for new images once labels are memorised.)
+    grid=None tries every labelled score; grid=0.01 tries 0.00, 0.01, … 0.99 exactly as in the released code.
     A tag without labelled positives gets infinity and is never positive; missing_class="reference" gives it 0
-    as the released code, so it always is.
+    as in the released code, so it is always positive.
 
     >>> metric_adaptive(np.array([[0.9], [0.7], [0.2]]), np.array([[1], [1], [0]]))
     array([0.2])
@@ -48,7 +48,7 @@ def metric_adaptive(
         values = values.astype(np.float32)
     columns, positive, known = (np.ascontiguousarray(part.T) for part in (values, truth > 0, truth >= 0))
     thresholds = np.full(len(columns), np.inf if missing_class == "never" else 0.0, dtype=values.dtype)
-    # One tag at a time: sorting values is several times faster than finding the order of a whole table, and
+    # One tag at a time: sorting values is several times faster than argsort over the whole table, and
     # the unknown cells, different for each tag, are simply left out.
     for tag, column in enumerate(columns):
         present, scored = _ascending(column[positive[tag]]), _ascending(column[known[tag]])
@@ -69,11 +69,11 @@ def decide(scores: Array, thresholds: Array) -> Array:
 
 
 class Proportions(NamedTuple):
-    """What class_proportion finds: [K] each."""
+    """The result of class_proportion: [K] each."""
 
-    thresholds: Any  # a score from here upwards is positive
-    sure_positive: Any  # and counts from here upwards
-    sure_negative: Any  # a negative counts from here downwards
+    thresholds: Any  # scores at or above it are positive
+    sure_positive: Any  # positives at or above it count
+    sure_negative: Any  # negatives at or below it count
 
 
 def class_proportion(
@@ -84,12 +84,12 @@ def class_proportion(
     negatives: float = 0.998,
     missing_class: Literal["never", "reference"] = "never",
 ) -> Proportions:
-    """CAP (NeurIPS 2023): for each tag the threshold that keeps its share of positives among unlabelled images.
+    """CAP (NeurIPS 2023): per tag, the threshold that keeps its labelled share of positives among unlabelled images.
 
-    scores [M, K] of unlabelled images, shares [K] of labelled images that show the tag. Of the positives the best
-    `positives`, of the negatives the lowest `negatives` count; what lies between is for the mask. A tag that no
-    labelled image shows gets infinity and counts nowhere; missing_class="reference" gives it the lowest score, as
-    the released code.
+    scores [M, K] of unlabelled images, shares [K] of labelled images with the tag. Only the highest-scoring share
+    `positives` of the positives and the lowest-scoring share `negatives` of the negatives count; the rest is masked.
+    A tag without labelled positives gets infinity and counts nowhere; missing_class="reference" gives it the lowest
+    score, as in the released code.
 
     >>> class_proportion(np.array([[0.9], [0.8], [0.7], [0.6]]), np.array([0.5])).thresholds
     array([0.8])
@@ -100,7 +100,7 @@ def class_proportion(
     columns = np.arange(tags)
 
     def highest(part: NDArray[Any]) -> NDArray[Any]:
-        """The score that so many reach; an index of -1 means the lowest of all, as released."""
+        """The score that `part` images reach; an index of -1 means the lowest of all, as in the released code."""
         place = part.astype(np.int64) - 1
         if missing_class == "never":
             place = np.where(share > 0, np.maximum(place, 0), place)
@@ -120,10 +120,10 @@ def class_proportion(
 def selection_share(
     scores: Array, predicted: "NDArray[Any] | torch.Tensor", previous: Array, majority: int, confident: float = 0.95
 ) -> Array:
-    """ADSH (ICML 2022): every tag keeps the share of its predictions that the majority tag keeps when confident.
+    """ADSH (ICML 2022): every tag keeps the share of predictions that the majority tag keeps at `confident`.
 
-    scores [M, K] of unlabelled images, predicted [M, K] (bool: where a tag is predicted), previous [K] thresholds,
-    which stay where a tag is never predicted. No threshold is above `confident`.
+    scores [M, K] of unlabelled images, predicted [M, K] (bool: the tag is predicted), previous [K] thresholds,
+    kept for tags that are never predicted. No threshold exceeds `confident`.
     """
     values, chosen, thresholds = as_numpy(scores), as_numpy(predicted), as_numpy(previous).copy()
     mine = [_ascending(values[chosen[:, tag], tag])[::-1] for tag in range(values.shape[1])]
@@ -140,7 +140,7 @@ def selection_share(
 
 
 def top_k(scores: "torch.Tensor", k: int) -> "torch.Tensor":
-    """1 for the k best tags of every image, else 0; of equal scores the earlier tag is better. [B, K] -> [B, K]."""
+    """1 for the k highest-scoring tags of every image, else 0; ties go to the earlier tag. [B, K] -> [B, K]."""
     import torch
 
     best = torch.sort(scores, dim=1, descending=True, stable=True).indices[:, :k]
@@ -160,7 +160,7 @@ def largest(losses: "torch.Tensor", candidates: "torch.Tensor", count: int) -> "
 
 
 def lowest(values: "torch.Tensor", candidates: "torch.Tensor", count: int) -> "torch.Tensor":
-    """DRML: where the `count` lowest finite values among candidates are; of equal ones the earlier is lower.
+    """DRML: indices of the `count` lowest finite values among candidates; ties go to the earlier.
 
     values, candidates [M] -> at most `count` indices.
     """
@@ -172,7 +172,7 @@ def lowest(values: "torch.Tensor", candidates: "torch.Tensor", count: int) -> "t
 
 
 def confident(scores: "torch.Tensor", threshold: float) -> "tuple[torch.Tensor, torch.Tensor]":
-    """PLC: present from the threshold upwards; only that and scores below 1 - threshold count.
+    """PLC: present at or above the threshold; only those and scores below 1 - threshold count.
 
     scores [B, K] -> targets and mask, both 0/1 [B, K].
     """
@@ -181,32 +181,32 @@ def confident(scores: "torch.Tensor", threshold: float) -> "tuple[torch.Tensor, 
 
 
 def mid_ranges(scores: "torch.Tensor", labels: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
-    """DiCaP: halfway between the lowest and highest score of the positive, and of the negative, images of each tag.
+    """DiCaP: per tag, the midpoint between the lowest and highest score of its positive, and of its negative, images.
 
-    scores, labels [N, K] (1, 0, negative unknown) -> upper and lower threshold [K]. A tag without positives gets
-    infinity and minus infinity, so that nothing is sure; one without negatives a lower one of minus infinity; the
-    lower is never above the upper.
+    scores, labels [N, K] (1, 0, negative for unknown) -> upper and lower threshold [K]. A tag without positives gets
+    infinity and minus infinity, so that nothing counts; one without negatives gets minus infinity as the lower. The
+    lower never exceeds the upper.
     """
     import torch
 
-    def middle(chosen: "torch.Tensor", empty: float) -> "torch.Tensor":
+    def midpoint(chosen: "torch.Tensor", empty: float) -> "torch.Tensor":
         highest = torch.where(chosen, scores, scores.new_tensor(-torch.inf)).amax(0)
         lowest = torch.where(chosen, scores, scores.new_tensor(torch.inf)).amin(0)
         return torch.where(chosen.any(0), (highest + lowest) / 2, scores.new_tensor(empty))
 
-    upper, lower = middle(labels == 1, torch.inf), middle(labels == 0, -torch.inf)
+    upper, lower = midpoint(labels == 1, torch.inf), midpoint(labels == 0, -torch.inf)
     return upper, torch.where(torch.isinf(upper), -torch.inf, torch.minimum(lower, upper))
 
 
 def correctness(scores: "torch.Tensor", labels: "torch.Tensor", bins: int) -> "torch.Tensor":
-    """How often a score of each bin belongs to a positive image: [N, K] twice -> [bins, K].
+    """The share of positive images in each bin of scores: scores, labels [N, K] -> [bins, K].
 
-    Empty bins lie on the line between their neighbours; beyond the last filled bin the curve goes on level. A tag
-    without known images gets the middle of each bin, as if scores were right.
+    Empty bins are interpolated linearly; beyond the outermost filled bins the curve is constant. A tag
+    without known images gets the centre of each bin, as if scores were calibrated.
     """
     import torch
 
-    middles = (np.arange(bins) + 0.5) / bins
+    centres = (np.arange(bins) + 0.5) / bins
     values, truth = as_numpy(scores), as_numpy(labels)
     places = np.clip((values * bins).astype(np.int64), 0, bins - 1)
     curve = np.empty((bins, values.shape[1]), np.float32)
@@ -215,12 +215,12 @@ def correctness(scores: "torch.Tensor", labels: "torch.Tensor", bins: int) -> "t
         total = np.bincount(places[known, tag], minlength=bins)
         right = np.bincount(places[known & (truth[:, tag] == 1), tag], minlength=bins)
         filled = total > 0
-        curve[:, tag] = np.interp(middles, middles[filled], right[filled] / total[filled]) if filled.any() else middles
+        curve[:, tag] = np.interp(centres, centres[filled], right[filled] / total[filled]) if filled.any() else centres
     return torch.from_numpy(curve).to(scores)
 
 
 def as_numpy(values: Any) -> NDArray[Any]:
-    """A numpy array of what is given: an array, a list, or a torch tensor on any device."""
+    """A numpy array from an array, a list, or a torch tensor on any device."""
     if not _is_tensor(values):
         return np.asarray(values)
     values = values.detach().cpu()
@@ -228,7 +228,7 @@ def as_numpy(values: Any) -> NDArray[Any]:
 
 
 def _is_tensor(values: Any) -> bool:
-    """Whether this is a torch tensor, found out without importing torch."""
+    """Whether this is a torch tensor, checked without importing torch."""
     return hasattr(values, "detach")
 
 
@@ -247,7 +247,7 @@ def _same_kind(thresholds: NDArray[Any], scores: Any) -> Any:
 
 
 def _ascending(values: NDArray[Any]) -> NDArray[Any]:
-    """Sorted, without what is not a number: numpy puts that last, and no threshold lets it pass."""
+    """Sorted, without NaN: numpy sorts it last, and no threshold accepts it."""
     ordered = np.sort(values)
     return ordered[: np.searchsorted(ordered, np.inf, side="right")]
 
@@ -260,12 +260,12 @@ def _reaching(ascending: NDArray[Any], candidates: NDArray[Any]) -> NDArray[np.i
 def _exact(
     present: NDArray[Any], scored: NDArray[Any], total: int, metric: str, beta: float, textbook_beta: bool
 ) -> Any:
-    """The lowest of the best thresholds of one tag; present are the scores of its positives, both ascending.
+    """The lowest of the best thresholds of one tag; `present`: the scores of its positives; both ascending.
 
-    From one positive's score down to the next only false positives are added, so precision and F_beta are
-    best at a positive's score. Recall never falls on the way down: its lowest best threshold is the lowest
-    score. PR / (wP + R) equals hits / (predicted + w total): a single division, so that equal fractions are
-    equal numbers and the lowest of them is found.
+    Between two positives' scores only false positives are added, so precision and F_beta are
+    best at a positive's score. Recall never falls with the threshold: its lowest best threshold is the lowest
+    score. PR / (wP + R) equals hits / (predicted + w total): a single division, so that equal fractions give
+    equal floats and the lowest of them is found.
     """
     if metric == "recall":
         return scored[0]
@@ -284,7 +284,7 @@ def _released(
     textbook_beta: bool,
     grid: float,
 ) -> Any:
-    """The first best of 0, grid, 2 grid, … below 1 with the roundings of the released code.
+    """The first best of 0, grid, 2 grid, … below 1 with the rounding of the released code.
 
     Thresholds are float32; the metric is computed in float64, then rounded to float32; 0/0 never wins.
     """

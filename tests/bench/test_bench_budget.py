@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 import fewtags.bench.budget
 from fewtags.backbones.base import build_backbone
-from fewtags.bench.budget import Speed, _Clock, seconds
+from fewtags.bench.budget import Speed, _StepTimer, seconds
 from fewtags.bench.grid import PAPER
 from fewtags.bench.records import read_records
 from fewtags.bench.task import job_of
@@ -86,7 +86,7 @@ def small(tmp_path_factory):
 
 
 def plan_lines(text):
-    """Name of the row: runs, hours a run, hours."""
+    """Name of the row: runs, hours per run, hours."""
     found = {}
     for line in text.splitlines():
         parts = re.fullmatch(r"(\S.*?)\s{2,}(\d+)\s+([\d.]*)\s+([\d.]+)\s*", line)
@@ -118,7 +118,7 @@ def test_steps_are_really_timed(name, small, tmp_path, monkeypatch, capsys):
     assert run(["bench", "paper", name, "data", *small, *words]) == 0
     printed = capsys.readouterr().out
     assert {name: runs for name, (runs, *_) in plan_lines(printed).items()} == {"ASL": 1, "CAP": 1, "all": 2}
-    assert "by a few steps timed here: " in printed
+    assert "estimated from a few steps timed here: " in printed
     assert "with 2 at a time" in printed
 
 
@@ -146,12 +146,12 @@ def test_the_first_step_is_not_counted_unless_it_is_the_only_one(monkeypatch):
     for ends, expected in (([5.0, 6.0, 7.0], 1.0), ([5.0], 5.0), ([], 0.0)):
         times = iter([0.0, *ends])
         monkeypatch.setattr(fewtags.bench.budget.time, "monotonic", lambda times=times: next(times))
-        clock = _Clock()
+        clock = _StepTimer()
         clock.stage(stage, 3, 0)
         for _ in ends:
             clock.step({"stage": "warmup"})
-        assert clock.seconds_a_step("warmup") == expected
-        assert clock.seconds_a_step("main") == 0.0
+        assert clock.seconds_per_step("warmup") == expected
+        assert clock.seconds_per_step("main") == 0.0
 
 
 def test_the_papers_protocol_runs_on_a_handful_of_images(small, tmp_path, monkeypatch, capsys):

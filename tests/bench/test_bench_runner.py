@@ -38,7 +38,7 @@ def models(folder):
 def told(cells, *events):
     live = Live(cells, cells, {})
     for event in events:
-        live.tell(event)
+        live.update(event)
     return live
 
 
@@ -207,8 +207,8 @@ def test_the_time_left_falls_while_a_cell_runs(monkeypatch):
     cells = [cell("asl", 0.05, seed) for seed in (1, 2, 3)]
     live = told(cells, Event("running", cells[0]))
     now[0] = 100.0
-    live.tell(Event("done", cells[0]))
-    live.tell(Event("running", cells[1]))
+    live.update(Event("done", cells[0]))
+    live.update(Event("running", cells[1]))
     shown = []
     for now[0] in (130.0, 190.0, 400.0):  # at last it takes longer than thought: the third cell is still to come
         shown.append(live.summary().rpartition(", ")[2])

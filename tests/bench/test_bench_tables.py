@@ -1,4 +1,4 @@
-"""Tables of made-up records: what is best, what is noise, what is missing, and how it is written."""
+"""Tables of made-up records: the best, ties, missing seeds, and the output formats."""
 
 import csv
 import io
@@ -51,17 +51,17 @@ def test_one_seed_has_no_deviation():
     assert "one seed" in table.notes
 
 
-def test_the_best_is_marked_and_what_cannot_be_told_from_it():
+def test_the_best_is_marked_and_so_are_ties_with_it():
     records = [made_up(name, seed=seed, value=value)
                for name, value in (("asl", 60), ("cap", 69.9), ("d2l", 70)) for seed in (1, 2)]  # fmt: skip
     near = [x + step for x, step in zip(records[4].draws["map"], 25 * [-0.4, 0.6], strict=True)]  # around 70 + 0.1
     records[2] = made_up("cap", seed=1, value=69.9, draws={"map": near})
     records[3] = made_up("cap", seed=2, value=69.9, draws={"map": near})
-    (best,), (noise,), (clear,) = (first(records)[name] for name in ("D2L + MAT", "CAP", "ASL"))
-    assert (best.best, best.noise) == (True, False)
-    assert (noise.best, noise.noise) == (False, True)
-    assert (clear.best, clear.noise) == (False, False)
-    assert noise.text() == "69.9 ± 0.0 ~"
+    (best,), (tied,), (clear,) = (first(records)[name] for name in ("D2L + MAT", "CAP", "ASL"))
+    assert (best.best, best.tied) == (True, False)
+    assert (tied.best, tied.tied) == (False, True)
+    assert (clear.best, clear.tied) == (False, False)
+    assert tied.text() == "69.9 ± 0.0 ~"
 
 
 def test_ties_are_both_best():
@@ -69,15 +69,15 @@ def test_ties_are_both_best():
     assert [lines[name][0].best for name in ("ASL", "CAP", "D2L + MAT")] == [True, True, False]
 
 
-def test_no_paired_test_is_claimed_where_no_draws_were_kept():
+def test_no_paired_test_is_claimed_without_bootstrap_samples():
     bare = [made_up(name, value=value, draws={}) for name, value in (("asl", 70), ("cap", 69.9))]
-    assert not any(entry.noise for line in first(bare).values() for entry in line)
+    assert not any(entry.tied for line in first(bare).values() for entry in line)
     drawn = [made_up("asl", value=70), made_up("cap", value=70.0001)]
     drawn[0] = made_up("asl", value=70, draws=drawn[1].draws)
 
     def noisy(rule):
         table = next(one for one in made(drawn, rule=rule) if one.title.startswith("CF1, %"))
-        return any(entry.noise for _, line in table.lines for entry in line)
+        return any(entry.tied for _, line in table.lines for entry in line)
 
     # the draws are of CF1 under the rule `mat`
     assert noisy("mat")
@@ -226,7 +226,7 @@ ODD = [
         "A_1 & b",
         ["5 %", "a|b"],
         [
-            ("x_y|z*", [Entry(70.04, 1.26, 2, 2, best=True), Entry(3.0, 0.1, 2, 3, noise=True)]),
+            ("x_y|z*", [Entry(70.04, 1.26, 2, 2, best=True), Entry(3.0, 0.1, 2, 3, tied=True)]),
             (r"\n^~", [Entry(wanted=2), Entry()]),
         ],
         ["bold: best"],
@@ -252,7 +252,7 @@ def test_latex_is_escaped_and_bold():
     assert not re.search(r"(?<!\\)[&]\s*b", text)
 
 
-def test_csv_has_a_line_a_number():
+def test_csv_has_one_line_per_number():
     rows = list(csv.DictReader(io.StringIO(as_csv(ODD))))
     assert len(rows) == 4 + 1
     assert (rows[-1]["row"], rows[-1]["column"], rows[-1]["mean"]) == ("note", "bold: best", "")

@@ -171,8 +171,8 @@ WRONG = [
     ("in.csv", "", "in.csv: the file is empty"),
     ("in.csv", "file,tags\na.png,sea\n", "in.csv, line 1"),
     ("in.csv", "image,sea\na.png,2\n", "in.csv, line 2: cell '2'"),
-    ("in.csv", "image,sea\na.png,1\na.png,0\n", "in.csv, line 3: 'a.png' stands before with another answer for 'sea'"),
-    ("in.csv", "image,sea,split\na.png,1,train\na.png,1,test\n", "in.csv, line 3: 'a.png' stands in another split"),
+    ("in.csv", "image,sea\na.png,1\na.png,0\n", "in.csv, line 3: 'a.png' occurs earlier with another label for 'sea'"),
+    ("in.csv", "image,sea,split\na.png,1,train\na.png,1,test\n", "line 3: 'a.png' occurs earlier in another split"),
     ("in.csv", "image,sea\n,1\n", "in.csv, line 2: a row without an image"),
     ("in.csv", "image,tags\na.png,\n", "nothing to convert"),
     ("in.json", '[\n{"data": \n}]', "in.json, line 3: not JSON"),
@@ -186,14 +186,14 @@ WRONG = [
     ("in.json", [task("a.jpg", {"result": None})], "in.json, task 1, annotation 1, result: not a list"),
     ("in.json", [task("a.jpg", {"result": [{"value": {"choices": "sea"}}]})], "result 1, choices: not a list"),
     ("in.json", [task("a.jpg", choices("a|b"))], "in.json, task 1, annotation 1, result 1: tag 'a|b'"),
-    ("in.json", [task("a.jpg", {"result": [{"value": {"choices": [3]}}]})], "3 is no text"),
+    ("in.json", [task("a.jpg", {"result": [{"value": {"choices": [3]}}]})], "3 is not text"),
     ("in.json", [task("a.jpg", {"result": [{"value": {"rectanglelabels": ["x"]}}]})], "has no choices"),
-    ("in.json", [task("a.jpg", choices("x")), task("a.jpg", choices("y"))], "in.json, task 2: 'a.jpg' stands before"),
+    ("in.json", [task("a.jpg", choices("x")), task("a.jpg", choices("y"))], "in.json, task 2: 'a.jpg' occurs earlier"),
     ("in.json", {"labels": []}, "in.json, labels: must map"),
     ("in.json", {"labels": {}, "classes": 3}, "in.json, classes: must be a list"),
-    ("in.json", {"labels": {"a": [5]}, "classes": ["sea"]}, "in.json, labels['a']: 5 is no tag"),
-    ("in.json", {"labels": {"a": [0]}}, "in.json, labels['a']: 0 is no tag"),
-    ("in.json", {"labels": {"a": [True]}, "classes": ["x", "y"]}, "in.json, labels['a']: True is no tag"),
+    ("in.json", {"labels": {"a": [5]}, "classes": ["sea"]}, "in.json, labels['a']: 5 is not a tag"),
+    ("in.json", {"labels": {"a": [0]}}, "in.json, labels['a']: 0 is not a tag"),
+    ("in.json", {"labels": {"a": [True]}, "classes": ["x", "y"]}, "in.json, labels['a']: True is not a tag"),
     ("in.json", {"labels": {"a": [{"label": "x", "bounding_box": [0, 0, 1, 1]}]}}, "holds boxes"),
     ("in.json", {"labels": {"a": ["x|y"]}}, "tag 'x|y'"),
     ("in.json", {"labels": {"a": None}}, "nothing to convert"),
@@ -219,7 +219,7 @@ def test_what_is_wrong_is_said_with_its_place_and_nothing_is_written(at, capsys,
         (["in.csv", "out.json"], "--to label-studio"),
         (["in.csv", "in.csv"], "is the file that is read"),
         (["in.csv", "folder", "--to", "wide"], "is a folder"),
-        (["in.csv", "out.csv", "--to", "long"], "'sub/b c.png' is unknown for 'dog'"),
+        (["in.csv", "out.csv", "--to", "long"], "'dog' is unknown for 'sub/b c.png'"),
         (["binary.csv", "out.csv"], "not UTF-8"),
         (["folder", "out.csv"], "cannot be read"),
         (["twice.csv", "out.json", "--to", "fiftyone"], "two are called 'a'"),
@@ -239,7 +239,7 @@ def test_other_mistakes_are_refused_in_one_message(at, capsys, arguments, words)
 
 
 def test_an_unknown_form_is_refused_from_python_too(at):
-    with pytest.raises(UserError, match="there is wide, long, label-studio and fiftyone"):
+    with pytest.raises(UserError, match="use wide, long, label-studio or fiftyone"):
         convert(at("in.csv", WIDE), "out.json", "coco")
 
 

@@ -232,7 +232,7 @@ def test_no_labels_raise_anything_but_user_error(photos: Photos, labels: bytes) 
         assert len(catalogue.rows(Role.LABELLED))
 
 
-def test_a_row_of_the_catalogue_costs_its_name_and_a_byte_a_tag(photos: Photos) -> None:
+def test_a_row_of_the_catalogue_costs_its_name_and_one_byte_per_tag(photos: Photos) -> None:
     names = [f"{number:04d}.jpg" for number in range(500)]
     tags = ",".join(f"t{number}" for number in range(80))
     rows = "".join(f"{name}{',1' * 80}\n" for name in names)

@@ -698,7 +698,7 @@ def test_a_near_tie_is_half_a_percent(monkeypatch, figures, expected):
     encoder, keys, targets = told_by("pooled")
     answers = iter(figures.values())  # asked in this order
     monkeypatch.setattr(
-        evidence_module, "try_strengths", lambda *given: SimpleNamespace(map=next(answers), strength=0.1)
+        evidence_module, "select_strength", lambda *given: SimpleNamespace(map=next(answers), strength=0.1)
     )
     assert encoder.choose(keys, targets) == Choice(expected, figures)
 

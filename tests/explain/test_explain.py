@@ -20,7 +20,7 @@ from fewtags.explain import explain
 from fewtags.explain.figure import draw_figure
 from fewtags.explain.heat import by_activation, by_occlusion, heat_of
 from fewtags.explain.page import draw_page
-from fewtags.explain.picture import overlay, top_of
+from fewtags.explain.picture import max_heat, overlay
 from fewtags.explain.reasons import MISSES, MOST_GIVEN, Part, TagExplained, chosen
 from fewtags.model.saved import Model, save_model
 from fewtags.model.tagger import Tagger
@@ -281,8 +281,8 @@ def test_names_are_drawn_as_they_stand(saved):
 
 def test_one_scale_serves_all_pictures_of_a_tag(saved):
     (tag,) = explain(saved, "photo.png", ["red"]).tags
-    assert top_of(tag) == pytest.approx(max(part.heat.max() for part in (tag.whole, *tag.patches)))
-    cold, hot = (overlay(picture(), part, top_of(tag)).max() for part in (tag.patches[0], tag.patches[3]))
+    assert max_heat(tag) == pytest.approx(max(part.heat.max() for part in (tag.whole, *tag.patches)))
+    cold, hot = (overlay(picture(), part, max_heat(tag)).max() for part in (tag.patches[0], tag.patches[3]))
     assert hot > cold + 80
 
 

@@ -11,7 +11,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 import small_runs  # noqa: F401 - one thread
 from fewtags.methods import neighbours as module
 from fewtags.methods.base import Pseudo, Step, UnlabelledBatch
-from fewtags.methods.neighbours import FEW, Neighbours, choose_strength, unit_scaled
+from fewtags.methods.neighbours import MIN_LABELLED, Neighbours, choose_strength, unit_scaled
 from fewtags.methods.parts.student import Centred, Student
 from fewtags.solvers.folds import STRENGTHS
 from small_teacher import HOW, LABELLED, TAGS, WIDTH, Shown, begun, shown
@@ -118,25 +118,30 @@ def test_the_strength_is_the_one_given_or_chosen_or_with_few_labels_the_default(
     assert float(begun(shown()).state["strength"]) in [pytest.approx(one) for one in STRENGTHS]
     teacher = shown()
     asked = []
-    monkeypatch.setattr(module, "try_strengths", lambda *given: asked.append(1) or module_tried(0.04))
-    assert choose_strength(teacher.labelled_vectors[: FEW - 1], teacher.targets[: FEW - 1]) == default_strength()
+    monkeypatch.setattr(module, "select_strength", lambda *given: asked.append(1) or module_tried(0.04))
+    assert (
+        choose_strength(teacher.labelled_vectors[: MIN_LABELLED - 1], teacher.targets[: MIN_LABELLED - 1])
+        == default_strength()
+    )
     assert choose_strength(teacher.labelled_vectors, torch.zeros_like(teacher.targets)) == default_strength()
     assert choose_strength(teacher.labelled_vectors, torch.ones_like(teacher.targets)) == default_strength()
     assert choose_strength(teacher.labelled_vectors, teacher.targets.clamp(max=0)) == default_strength()
     assert not asked
-    assert choose_strength(teacher.labelled_vectors[:FEW], teacher.targets[:FEW]) == 0.04
+    assert choose_strength(teacher.labelled_vectors[:MIN_LABELLED], teacher.targets[:MIN_LABELLED]) == 0.04
 
 
 def module_tried(strength):
-    from fewtags.solvers.folds import Tried
+    from fewtags.solvers.folds import StrengthScore
 
-    return Tried(strength, 0.5)
+    return StrengthScore(strength, 0.5)
 
 
 def test_the_length_and_place_of_the_vectors_play_no_part():
     teacher = shown()
     moved = Shown(teacher.targets, 50 * teacher.labelled_vectors + 7, 50 * teacher.unlabelled_vectors + 7)
-    torch.testing.assert_close(begun(moved, **HOW).state["soft"], begun(teacher, **HOW).state["soft"], atol=1e-3, rtol=0)
+    torch.testing.assert_close(
+        begun(moved, **HOW).state["soft"], begun(teacher, **HOW).state["soft"], atol=1e-3, rtol=0
+    )
     scaled = unit_scaled(moved.vectors)
     torch.testing.assert_close(scaled.mean(0), torch.zeros(WIDTH), atol=1e-5, rtol=0)
     assert float(scaled.square().sum(1).mean()) == pytest.approx(1.0, abs=1e-4)

@@ -7,7 +7,7 @@ import pytest
 
 from fewtags.errors import UserError
 from fewtags.metrics import f1_scores, f1_under_rules
-from fewtags.metrics.decision_rules import best_of_each, tags_an_image
+from fewtags.metrics.decision_rules import tags_per_image, top_k_per_image
 from fewtags.training.run_folder import RunFolder
 from small_runs import HEADS, read_rows, tiny_folder, train
 
@@ -30,15 +30,15 @@ def test_each_rule_decides_as_it_says():
 def test_k_is_the_mean_number_of_tags_rounded_up(mean, k):
     share = mean / 4
     labelled = (np.arange(100)[:, None] < 100 * share).astype(int) * np.ones((1, 4), int)
-    assert tags_an_image(labelled) == k
+    assert tags_per_image(labelled) == k
 
 
 def test_unknown_cells_do_not_count_for_k():
-    assert tags_an_image(np.array([[1, -1], [1, -1], [1, 1], [0, -1]])) == 2  # 3 of 4 and 1 of 1
+    assert tags_per_image(np.array([[1, -1], [1, -1], [1, 1], [0, -1]])) == 2  # 3 of 4 and 1 of 1
 
 
 def test_of_equal_scores_the_first_is_taken():
-    assert best_of_each(np.array([[0.5, 0.7, 0.5, 0.5]]), 2).tolist() == [[True, True, False, False]]
+    assert top_k_per_image(np.array([[0.5, 0.7, 0.5, 0.5]]), 2).tolist() == [[True, True, False, False]]
 
 
 def test_a_run_keeps_the_scores_of_all_images_in_the_order_of_its_split(tmp_path):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from fewtags.backbones.norm import JoinedBatchNorm, join_batch_norms
+from fewtags.backbones.norm import SynchronisedBatchNorm, synchronise_batch_norms
 from fewtags.methods.parts.heads import Adapter, Heads, merge_patches, mixed_scores, patch_logits
 from fewtags.model.network import Network
 from fewtags.training.average import Average
@@ -148,8 +148,8 @@ def test_batch_norm_of_joined_processes_is_batch_norm(group_of_one):
     nn.init.uniform_(plain[1].weight)
     nn.init.uniform_(plain[1].bias)
     joined = copy.deepcopy(plain)
-    join_batch_norms(joined)
-    assert type(joined[1]) is JoinedBatchNorm
+    synchronise_batch_norms(joined)
+    assert type(joined[1]) is SynchronisedBatchNorm
     for _ in range(3):
         x = 3 * torch.randn(5, 3, 2, 2) + 1
         ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()

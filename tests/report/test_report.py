@@ -1,4 +1,4 @@
-"""The report: what it says of a run, what it keeps out of the page, and how it answers mistakes."""
+"""The report: its content, its protection against hostile names, and its error messages."""
 
 import json
 import re
@@ -13,14 +13,14 @@ from PIL import Image
 import fewtags
 from fewtags.cli import run
 from fewtags.data import Role
-from fewtags.report import pictures
-from fewtags.report.charts import Line, lines
+from fewtags.report import thumbnails
+from fewtags.report.assessment import tag_rows
+from fewtags.report.charts import Line, line_chart
+from fewtags.report.counts import co_occurrence_counts, reliability_bins
 from fewtags.report.facts import read_facts
 from fewtags.report.markup import element, join
-from fewtags.report.picks import OF_A_TAG, OF_ALL_TAGS, SAMPLE, groups
+from fewtags.report.selection import MAX_PER_GROUP, MAX_PER_TAG, SAMPLE, select_images
 from fewtags.report.summary import enumerate_words, sentence
-from fewtags.report.tallies import reliability, together
-from fewtags.report.verdict import tag_rows
 from fewtags.training.options import TrainOptions
 from fewtags.training.repeat import command
 from fewtags.training.resolve import Job, resolve
@@ -33,7 +33,7 @@ SECTIONS = ["summary", "tags", "learning", "pseudo", "reliability", "together", 
 
 
 class Page(HTMLParser):
-    """What a browser would make of a page: elements with attributes, and text that is no script or style."""
+    """A parsed page: elements with attributes, and text other than scripts and styles."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ def small_run(path: Path, **changes) -> Path:
 
 
 def full_run(path: Path) -> Path:
-    """A run that has something to say in every section."""
+    """A run with content for every section."""
     records = [{"stage": "main", "epoch": number, "loss": 3.0 - number, "map": 0.5, "cf1": 0.4} for number in range(3)]
     run = small_run(path, records=records, result={"estimate": an_estimate(["sea", "dog"], [0.9, 0.3])})
     RunFolder(run).write_scores(RunFolder(run).scores() | {"unlabelled_targets": np.ones((4, 2), np.int8)})
@@ -149,7 +149,7 @@ class Noise:
 
 
 def test_a_hundred_thousand_images_make_a_page_under_15_mb_that_says_it_is_a_sample(tmp_path, monkeypatch):
-    monkeypatch.setattr(pictures, "image_source", lambda config: Noise())
+    monkeypatch.setattr(thumbnails, "image_source", lambda config: Noise())
     rng, tags = np.random.default_rng(0), [f"tag {number}" for number in range(80)]
     scores = {"labelled": rng.random((500, 80)), "unlabelled": rng.random((100_000, 80))}
     scores |= {"labelled_targets": rng.integers(0, 2, (500, 80)), "held_out": rng.random((500, 80))}
@@ -251,14 +251,14 @@ def test_the_table_shows_estimate_and_test_figures_side_by_side(tmp_path):
     page = page_of(small_run(tmp_path / "run", result=result))
     assert "Estimated from your labels On the test images" in page.text
     assert "sea Trust 2 2 0.50 90 % 85–95 90 % 85–95 90 % 85–95 90 % 85–95 61 % – 63 % 64 %" in page.text
-    assert "mAP how well images are ranked, tag by tag 81.0 % 77.0 to 84.0 64.0 %" in page.text
+    assert "mAP how well images are ranked, mean over tags 81.0 % 77.0 to 84.0 64.0 %" in page.text
     made = (
         "How these figures were made: from 40 labelled images in 5 parts, each tagged by a model that learned without"
     )
     assert made in page.text
 
 
-def test_without_an_estimate_the_test_split_judges(tmp_path):
+def test_without_an_estimate_tags_are_assessed_on_the_test_split(tmp_path):
     tested = [
         {
             "tag": tag,
@@ -276,12 +276,12 @@ def test_without_an_estimate_the_test_split_judges(tmp_path):
     assert [row.verdict for row in tag_rows(read_facts(path))] == ["trust", "few"]
     page = page_of(path)
     assert "Estimated from your labels" not in page.text
-    assert "the model tagged 2 images that took no part in training; their labels were compared." in page.text
+    assert "the model tagged 2 images that took no part in training, and was compared with their labels." in page.text
 
 
 def test_without_estimate_and_test_split_the_page_says_that_there_are_no_figures(tmp_path):
     page = page_of(small_run(tmp_path / "run"))
-    assert "This run holds no estimate of its quality and its data no test images" in page.text
+    assert "this run has no estimate of its quality, and its data no test images" in page.text
     assert "Tags 4 images; too few known labels to say how well." in page.text
 
 
@@ -304,7 +304,7 @@ def test_pseudo_labels_are_judged_where_the_truth_is_known(tmp_path):
     page = page_of(made_up_run(tmp_path / "run", ["sea"], tables, records=records))
     assert "The truth of 4 images that came without tags is known" in page.text
     assert "Of the tags they were given 67 % are right, and 67 % of the tags that are there were given" in page.text
-    assert "7 pseudo-labels, precision 60 %, recall 25 %, CF1 33 %." in page.text
+    assert "7 positives, precision 60 %, recall 25 %, CF1 33 %." in page.text
     assert "precision, recall and CF1 of pseudo-labels, by epoch" in [
         each.get("aria-label") for each in page.all("svg")
     ]
@@ -313,14 +313,16 @@ def test_pseudo_labels_are_judged_where_the_truth_is_known(tmp_path):
 def test_a_score_is_reliable_as_counted_by_hand():
     scores = np.array([[0.05, 0.95], [0.01, 1.0], [0.55, 0.91], [0.58, 0.2]])
     targets = np.array([[0, 1], [1, 1], [1, 0], [0, -1]])
-    bins = reliability(scores, targets)
+    bins = reliability_bins(scores, targets)
     assert [each.decisions for each in bins] == [2, 0, 0, 0, 0, 2, 0, 0, 0, 3]
     assert bins[0][3:] == pytest.approx((0.03, 0.5))
     assert bins[9][3:] == pytest.approx(((0.95 + 1.0 + 0.91) / 3, 2 / 3))
-    assert np.isnan(bins[3].right)
+    assert np.isnan(bins[3].positive_share)
 
 
-@pytest.mark.parametrize(("held_out", "who"), [(True, "scored by models that never saw"), (False, "The test images")])
+@pytest.mark.parametrize(
+    ("held_out", "who"), [(True, "models that were not trained on them"), (False, "The test images")]
+)
 def test_reliability_comes_from_held_out_scores_else_from_the_test_split(tmp_path, held_out, who):
     tables = {"labelled": [[0.9]], "labelled_targets": [[1]], "unlabelled": [[0.9]], "test": [[0.8], [0.7]]}
     tables |= {"test_targets": [[1], [0]]} | ({"held_out": [[0.6]]} if held_out else {})
@@ -331,15 +333,15 @@ def test_reliability_comes_from_held_out_scores_else_from_the_test_split(tmp_pat
 
 def test_tags_together_are_counted_and_the_rarest_left_out():
     given = np.array([[1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 1, 0]], bool)
-    table = together(given, ["a", "b", "c", "d"], most=2)
+    table = co_occurrence_counts(given, ["a", "b", "c", "d"], most=2)
     assert table.tags == ["a", "b"]
     assert table.counts.tolist() == [[3, 2], [2, 2]]
-    assert together(given, ["a", "b", "c", "d"], most=9).pairs(2) == [("a", "b", 2), ("a", "c", 2)]
-    assert together(given, ["a", "b", "c", "d"], most=9).tags == ["a", "b", "c"]
+    assert co_occurrence_counts(given, ["a", "b", "c", "d"], most=9).pairs(2) == [("a", "b", 2), ("a", "c", 2)]
+    assert co_occurrence_counts(given, ["a", "b", "c", "d"], most=9).tags == ["a", "b", "c"]
 
 
-def picks(path: Path) -> dict[str, list]:
-    return {group.name: group.picks for group in groups(read_facts(path))}
+def selected(path: Path) -> dict[str, list]:
+    return {group.name: group.images for group in select_images(read_facts(path))}
 
 
 def test_likely_mistakes_are_known_labels_that_a_model_contradicts_the_largest_loss_first(tmp_path):
@@ -350,7 +352,7 @@ def test_likely_mistakes_are_known_labels_that_a_model_contradicts_the_largest_l
     held_out[7, 1] = 0.01  # a contradiction, but of a tag that the model cannot tell apart
     tables = {"labelled": held_out, "labelled_targets": labels, "held_out": held_out, "unlabelled": [[0.1, 0.1]]}
     path = made_up_run(tmp_path / "run", ["boat", "dog"], tables)
-    assert [(pick.part, pick.row) for pick in picks(path)["mistakes"]] == [("held_out", 1), ("held_out", 0)]
+    assert [(image.part, image.row) for image in selected(path)["mistakes"]] == [("held_out", 1), ("held_out", 0)]
     page = page_of(path)
     assert "You said no boat ; the model is 97 % sure that it is there." in page.text
     assert "You said boat ; the model is 80 % sure that it is not there." in page.text
@@ -361,7 +363,7 @@ def test_images_kept_back_from_training_are_the_ones_that_are_asked_about(tmp_pa
     tables |= {"held_out": [[0.9], [0.8], [0.95]], "held_out_targets": [[1], [0], [1]]}
     names = {"held_out": ["a.png", "doubtful.png", "c.png"]}
     path = made_up_run(tmp_path / "run", ["boat"], tables, names, kept_back=True)
-    assert [(pick.part, pick.row) for pick in picks(path)["mistakes"]] == [("held_out", 1)]
+    assert [(image.part, image.row) for image in selected(path)["mistakes"]] == [("held_out", 1)]
     facts = read_facts(path)
     assert "--validate" in command_of(path).split()
     assert tag_rows(facts)[0].labelled == 3
@@ -373,8 +375,8 @@ def test_images_kept_back_from_training_are_the_ones_that_are_asked_about(tmp_pa
 def test_labels_are_not_questioned_by_models_that_saw_them(tmp_path):
     tables = {"labelled": [[0.01], [0.9]], "labelled_targets": [[1], [1]], "unlabelled": [[0.1]]}
     path = made_up_run(tmp_path / "run", ["boat"], tables)
-    assert picks(path)["mistakes"] == []
-    assert "its labels cannot be questioned" in page_of(path).text
+    assert selected(path)["mistakes"] == []
+    assert "its labels cannot be checked" in page_of(path).text
 
 
 def test_the_gallery_takes_the_surest_the_closest_and_a_sample_without_repeats(tmp_path):
@@ -383,27 +385,27 @@ def test_the_gallery_takes_the_surest_the_closest_and_a_sample_without_repeats(t
     limits = [0.6] * 29 + [None]
     tables = {"labelled": scores[:1], "labelled_targets": np.ones((1, 30)), "unlabelled": scores}
     path = made_up_run(tmp_path / "run", [f"t{n}" for n in range(30)], tables, thresholds=limits)
-    found = picks(path)
-    for name, most in (("sample", SAMPLE), ("confident", OF_ALL_TAGS), ("uncertain", OF_ALL_TAGS)):
-        rows = [pick.row for pick in found[name]]
+    found = selected(path)
+    for name, most in (("sample", SAMPLE), ("confident", MAX_PER_GROUP), ("uncertain", MAX_PER_GROUP)):
+        rows = [image.row for image in found[name]]
         assert len(rows) == len(set(rows)) == most
     scores = scores.astype(np.float32)
     for place in range(29):
-        assert int(scores[:, place].argmax()) in {pick.row for pick in found["confident"]}
-        assert int(abs(scores[:, place] - 0.6).argmin()) in {pick.row for pick in found["uncertain"]}
-    assert 29 not in {place for group in found.values() for pick in group for place, _ in pick.tags}
-    assert max(abs(score - 0.6) for pick in found["uncertain"] for _, score in pick.tags) <= 0.1
+        assert int(scores[:, place].argmax()) in {image.row for image in found["confident"]}
+        assert int(abs(scores[:, place] - 0.6).argmin()) in {image.row for image in found["uncertain"]}
+    assert 29 not in {place for group in found.values() for image in group for place, _ in image.tags}
+    assert max(abs(score - 0.6) for image in found["uncertain"] for _, score in image.tags) <= 0.1
 
 
 def test_one_tag_brings_at_most_a_dozen_images_into_a_group(tmp_path):
     tables = {"labelled": [[0.9]], "labelled_targets": [[1]], "unlabelled": np.linspace(0.45, 0.55, 50)[:, None]}
-    found = picks(made_up_run(tmp_path / "run", ["sea"], tables))
-    assert [len(found[name]) for name in ("sample", "confident", "uncertain")] == [50, OF_A_TAG, OF_A_TAG]
+    found = selected(made_up_run(tmp_path / "run", ["sea"], tables))
+    assert [len(found[name]) for name in ("sample", "confident", "uncertain")] == [50, MAX_PER_TAG, MAX_PER_TAG]
     assert found["confident"][0].row == 49
 
 
 def test_a_curve_ends_where_its_last_value_says():
-    drawn = lines([Line("mAP", [(1.0, 0.0), (3.0, 1.0)])], "epoch", "a curve", percent=True)
+    drawn = line_chart([Line("mAP", [(1.0, 0.0), (3.0, 1.0)])], "epoch", "a curve", percent=True)
     (route,) = re.findall(r'points="([^"]+)"', drawn)
     first, last = (tuple(map(float, pair.split(","))) for pair in route.split())
     assert first == (48.0, 208.0)

@@ -13,7 +13,7 @@ from fewtags.api import data_of
 from fewtags.data import Catalogue, Names, Role, hide, read
 from fewtags.review.corrections import Corrections
 from fewtags.review.log import Decision, ReviewLog
-from fewtags.review.session import open_desk
+from fewtags.review.session import open_session
 from fewtags.training.run_folder import RunFolder
 from small_runs import ALL, AUTO, HEADS, TAGS, Stopped, model, read_rows, tiny_folder, train, write_rows
 
@@ -163,13 +163,13 @@ def test_a_run_is_evaluated_and_reviewed_with_what_it_learned_even_when_the_firs
     assert again(run, out) == 0
     shutil.rmtree(run)
     assert fewtags.cli.run(["evaluate", str(out)]) == 0
-    desk = open_desk(RunFolder(out), data_of(RunFolder(out)))
-    number = list(desk.material.names).index("10.png")
-    assert desk.image(number)["labels"] == [1, 0, None]
+    session = open_session(RunFolder(out), data_of(RunFolder(out)))
+    number = list(session.data.names).index("10.png")
+    assert session.image(number)["labels"] == [1, 0, None]
 
 
 def test_a_part_that_was_kept_back_to_judge_by_is_kept_back_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("fewtags.training.resolve.FEW", 5)
+    monkeypatch.setattr("fewtags.training.resolve.MIN_LABELLED", 5)
     photos = tiny_folder(tmp_path / "photos", images=40)
     rows = read_rows(photos / "labels.csv")
     write_rows(
@@ -179,10 +179,10 @@ def test_a_part_that_was_kept_back_to_judge_by_is_kept_back_again(tmp_path, monk
     folder = RunFolder(first)
     kept_back = folder.split()["held_out"]
     assert kept_back
-    desk = open_desk(folder, data_of(folder))
-    numbers = [list(desk.material.names).index(name) for name in kept_back]
-    np.testing.assert_array_equal(desk.material.scores[numbers], folder.scores()["held_out"])
-    assert (desk.material.labels[numbers] >= 0).all()
+    session = open_session(folder, data_of(folder))
+    numbers = [list(session.data.names).index(name) for name in kept_back]
+    np.testing.assert_array_equal(session.data.scores[numbers], folder.scores()["held_out"])
+    assert (session.data.labels[numbers] >= 0).all()
     ReviewLog(first / "review.jsonl").append([Decision("20.png", "red", "yes")])
     assert again(first, tmp_path / "run2") == 0
     assert RunFolder(tmp_path / "run2").split()["held_out"]
@@ -198,19 +198,19 @@ def test_when_no_unlabelled_image_is_left_the_labels_alone_are_learned(run, tmp_
 def test_scenes_and_hidden_labels_are_reviewed_too(tmp_path):
     first = train("scenes:40", tmp_path / "run", *HEADS, "--labelled", "0.2")
     folder = RunFolder(first)
-    desk = open_desk(folder, data_of(folder))
-    assert desk.jpeg(0, 64)[:2] == b"\xff\xd8"
+    session = open_session(folder, data_of(folder))
+    assert session.jpeg(0, 64)[:2] == b"\xff\xd8"
     split = read_rows(first / "split.csv")[1:]
-    assert list(desk.material.names) == [name for name, role in split if role != "test"]
+    assert list(session.data.names) == [name for name, role in split if role != "test"]
     hidden = [number for number, (name, role) in enumerate(split) if role == "unlabelled"]
-    assert (desk.material.labels[hidden] == -1).all()
+    assert (session.data.labels[hidden] == -1).all()
     scores = folder.scores()
-    np.testing.assert_array_equal(desk.material.scores[hidden], scores["unlabelled"])
+    np.testing.assert_array_equal(session.data.scores[hidden], scores["unlabelled"])
     number = hidden[0]
-    desk.decide([(number, 0, "yes")])
+    session.decide([(number, 0, "yes")])
     assert again(first, tmp_path / "run2") == 0
     roles = dict(read_rows(tmp_path / "run2" / "split.csv")[1:])
-    assert roles[desk.material.names[number]] == "labelled"
+    assert roles[session.data.names[number]] == "labelled"
     whole = hide(read("scenes:40"), 0.2, 1)
     assert sum(role == "test" for role in roles.values()) == len(whole.rows(Role.TEST))
 
@@ -220,8 +220,8 @@ def test_labelled_images_are_shown_with_scores_of_models_that_never_saw_their_la
     folder = RunFolder(first)
     scores = folder.scores()
     assert "held_out" in scores
-    desk = open_desk(folder, data_of(folder))
-    np.testing.assert_array_equal(desk.material.scores[:8], scores["held_out"])
+    session = open_session(folder, data_of(folder))
+    np.testing.assert_array_equal(session.data.scores[:8], scores["held_out"])
 
 
 def refused(capsys, *words: object) -> str:
@@ -302,7 +302,7 @@ def test_images_that_went_or_came_since_are_left_out(tmp_path, capsys):
     folder = RunFolder(train(photos, tmp_path / "run", *HEADS))
     shutil.move(photos / "10.png", photos / "new.png")
     capsys.readouterr()
-    names = list(open_desk(folder, data_of(folder)).material.names)
+    names = list(open_session(folder, data_of(folder)).data.names)
     assert "10.png" not in names
     assert "new.png" not in names
     assert "11.png" in names

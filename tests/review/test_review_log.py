@@ -12,7 +12,7 @@ import pytest
 
 from fewtags.cli import run
 from fewtags.errors import Fault, UserError
-from fewtags.review.log import Decision, ReviewLog, read_log, standing
+from fewtags.review.log import Decision, ReviewLog, current_answers, read_log
 
 BOAT = Decision("a.png", "boat", "yes")
 
@@ -29,7 +29,7 @@ def test_a_decision_is_a_line_with_image_tag_answer_and_time(tmp_path):
     assert first["when"].endswith("+00:00")
     assert first["action"] == second["action"]
     assert log.answers == {("a.png", "boat"): "yes", ("b.png", "dog"): "unsure"}
-    assert standing(read_log(log.file)) == log.answers
+    assert current_answers(read_log(log.file)) == log.answers
 
 
 def test_it_is_on_the_disk_before_append_returns(tmp_path, monkeypatch):
@@ -43,7 +43,7 @@ def test_it_is_on_the_disk_before_append_returns(tmp_path, monkeypatch):
 def test_names_that_are_no_text_come_back_as_they_were(tmp_path):
     log = ReviewLog(tmp_path / "review.jsonl")
     log.append([Decision("caf\udce9 \n\u2028.png", "été", "no")])
-    assert standing(read_log(log.file)) == {("caf\udce9 \n\u2028.png", "été"): "no"}
+    assert current_answers(read_log(log.file)) == {("caf\udce9 \n\u2028.png", "été"): "no"}
 
 
 def test_undo_is_a_new_line_and_brings_back_what_held_before(tmp_path):
@@ -87,10 +87,10 @@ def test_a_line_cut_off_by_a_kill_is_dropped_and_mended_by_the_next(tmp_path, to
     log.append([BOAT])
     with log.file.open("ab") as file:
         file.write(torn)
-    assert standing(read_log(log.file)) == {("a.png", "boat"): "yes"}
+    assert current_answers(read_log(log.file)) == {("a.png", "boat"): "yes"}
     again = ReviewLog(log.file)
     again.append([Decision("c.png", "dog", "no")])
-    assert standing(read_log(log.file)) == {("a.png", "boat"): "yes", ("c.png", "dog"): "no"}
+    assert current_answers(read_log(log.file)) == {("a.png", "boat"): "yes", ("c.png", "dog"): "no"}
     assert len(lines(log.file)) == 2
 
 
@@ -99,7 +99,7 @@ def test_a_file_that_is_only_a_torn_line_starts_anew(tmp_path):
     file.write_bytes(b'{"ima')
     log = ReviewLog(file)
     log.append([BOAT])
-    assert standing(read_log(file)) == {("a.png", "boat"): "yes"}
+    assert current_answers(read_log(file)) == {("a.png", "boat"): "yes"}
 
 
 def test_what_was_saved_survives_kill_9(tmp_path):
@@ -119,7 +119,7 @@ for number in itertools.count():
     process.send_signal(signal.SIGKILL)
     rest = process.communicate()[0].split()
     told = int(rest[-1]) if rest else told
-    kept = {int(image) for image, _ in standing(read_log(tmp_path / "review.jsonl"))}
+    kept = {int(image) for image, _ in current_answers(read_log(tmp_path / "review.jsonl"))}
     assert kept >= set(range(told + 1))
 
 
@@ -136,7 +136,7 @@ def test_processes_that_write_together_lose_nothing_of_each_other(tmp_path):
         process.start()
     for process in started:
         process.join()
-    assert len(standing(read_log(file))) == 300
+    assert len(current_answers(read_log(file))) == 300
     assert len(lines(file)) == 300
 
 

@@ -1,4 +1,4 @@
-"""The order to ask in, and what the desk shows."""
+"""The order of questions, and what a review session shows."""
 
 import json
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fewtags.review.log import Decision
-from fewtags.review.order import distances, teaching_order
-from review_session import TAGS, make_desk
+from fewtags.review.order import active_learning_order, distances
+from review_session import TAGS, make_session
 
 
 def every(scores):
@@ -16,7 +16,7 @@ def every(scores):
 
 def test_the_score_nearest_to_its_own_threshold_comes_first():
     scores = np.array([[0.9], [0.32], [0.1], [0.5]])
-    order = teaching_order(scores, np.array([0.3]), every(scores), np.array([5]))
+    order = active_learning_order(scores, np.array([0.3]), every(scores), np.array([5]))
     assert order.tolist() == [1, 3, 2, 0]
 
 
@@ -30,7 +30,7 @@ def test_a_rare_tag_comes_more_often_but_fills_the_beginning_not_alone():
     scores = np.zeros((200, 2))
     scores[:100, 0], scores[100:, 1] = rng.uniform(0.1, 1, 100), rng.uniform(0.1, 1, 100)
     open_cells = scores > 0
-    order = teaching_order(scores, np.array([0.5, 0.5]), open_cells, np.array([99, 24]))
+    order = active_learning_order(scores, np.array([0.5, 0.5]), open_cells, np.array([99, 24]))
     rare = (order[:30] >= 100).sum()
     assert rare == 20  # a quarter of the examples: two turns for one
 
@@ -38,44 +38,44 @@ def test_a_rare_tag_comes_more_often_but_fills_the_beginning_not_alone():
 def test_images_without_an_open_cell_come_last():
     scores = np.array([[0.5], [0.1], [0.5]])
     open_cells = np.array([[False], [True], [False]])
-    assert teaching_order(scores, np.array([0.5]), open_cells, np.array([0])).tolist() == [1, 0, 2]
+    assert active_learning_order(scores, np.array([0.5]), open_cells, np.array([0])).tolist() == [1, 0, 2]
 
 
-def test_images_are_asked_in_the_order_of_the_desk_and_decided_ones_go_to_the_end(tmp_path):
-    desk = make_desk(tmp_path)
-    assert desk.queue("stored") == [0, 1, 2, 3, 4]
-    assert desk.queue("teach")[0] == 1  # 0.55 and 0.6 stand next to thresholds of 0.5
-    desk.decide([(1, tag, "yes") for tag in range(3)])
-    assert desk.queue("teach")[-1] == 1
-    assert desk.first_open([1, 2]) == 1
+def test_images_are_asked_in_the_order_of_the_session_and_decided_ones_go_to_the_end(tmp_path):
+    session = make_session(tmp_path)
+    assert session.queue("stored") == [0, 1, 2, 3, 4]
+    assert session.queue("teach")[0] == 1  # 0.55 and 0.6 stand next to thresholds of 0.5
+    session.decide([(1, tag, "yes") for tag in range(3)])
+    assert session.queue("teach")[-1] == 1
+    assert session.first_open([1, 2]) == 1
 
 
 def test_the_grid_asks_of_a_tag_what_is_open_and_shown_as_given_or_not(tmp_path):
-    desk = make_desk(tmp_path)
-    assert desk.queue("teach", 0, given=True) == [1, 0]
-    assert desk.queue("stored", 0, given=True) == [0, 1]
-    assert desk.queue("teach", 0, given=False) == [3, 2]  # the labelled image is not asked about
-    desk.decide([(1, 0, "no"), (2, 0, "unsure")])
-    assert desk.queue("teach", 0, given=True) == [0]
-    assert desk.queue("teach", 0, given=False) == [3]
-    assert desk.having(0, "stored") == [0]
-    assert desk.having(2, "stored") == [4]  # by its label: the tag itself is never given
+    session = make_session(tmp_path)
+    assert session.queue("teach", 0, given=True) == [1, 0]
+    assert session.queue("stored", 0, given=True) == [0, 1]
+    assert session.queue("teach", 0, given=False) == [3, 2]  # the labelled image is not asked about
+    session.decide([(1, 0, "no"), (2, 0, "unsure")])
+    assert session.queue("teach", 0, given=True) == [0]
+    assert session.queue("teach", 0, given=False) == [3]
+    assert session.with_tag(0, "stored") == [0]
+    assert session.with_tag(2, "stored") == [4]  # by its label: the tag itself is never given
 
 
 def test_an_image_shows_scores_labels_and_answers(tmp_path):
-    desk = make_desk(tmp_path)
-    desk.decide([(4, 1, "unsure")])
-    shown = desk.image(4)
+    session = make_session(tmp_path)
+    session.decide([(4, 1, "unsure")])
+    shown = session.image(4)
     assert shown["name"] == "004.png"
     assert shown["labels"] == [0, None, 1]
     assert shown["answers"] == [None, "unsure", None]
     assert shown["scores"] == pytest.approx([0.2, 0.1, 0.9])
-    assert [tag["threshold"] for tag in desk.tags()] == [0.5, 0.5, None]
+    assert [tag["threshold"] for tag in session.tags()] == [0.5, 0.5, None]
 
 
 def test_decisions_of_another_process_are_seen(tmp_path):
-    desk = make_desk(tmp_path)
+    session = make_session(tmp_path)
     entry = Decision("003.png", TAGS[0], "yes")._asdict() | {"when": "", "action": "other"}
     (tmp_path / "review.jsonl").write_text(json.dumps(entry) + "\n")
-    assert desk.image(3)["answers"][0] == "yes"
-    assert desk.progress() == {"images": 5, "touched": 1, "decisions": 1}
+    assert session.image(3)["answers"][0] == "yes"
+    assert session.progress() == {"images": 5, "touched": 1, "decisions": 1}

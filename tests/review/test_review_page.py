@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from review_session import make_desk, served
+from review_session import make_session, served
 
 api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -23,13 +23,13 @@ def browser():
 
 
 @pytest.fixture
-def desk(tmp_path):
-    return make_desk(tmp_path, images=45)
+def session(tmp_path):
+    return make_session(tmp_path, images=45)
 
 
 @pytest.fixture
-def client(desk):
-    with served(desk) as found:
+def client(session):
+    with served(session) as found:
         yield found
 
 
@@ -45,7 +45,7 @@ def opened(browser, client, width=1400, height=900, scheme="light", touch=False)
     page.complaints = []
     page.on("console", lambda message: page.complaints.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    page.goto(client.door.address())
+    page.goto(client.policy.address())
     page.wait_for_selector(".toggle")
     return page
 
@@ -55,8 +55,8 @@ def saved(page, text):
     assert page.complaints == []
 
 
-def answers(desk, number):
-    return desk.image(number)["answers"]
+def answers(session, number):
+    return session.image(number)["answers"]
 
 
 def stored_order(page):
@@ -65,40 +65,40 @@ def stored_order(page):
     api.expect(page.locator("#name")).to_contain_text("000.png")
 
 
-def test_keys_toggle_accept_undo_and_move(tab, desk):
+def test_keys_toggle_accept_undo_and_move(tab, session):
     stored_order(tab)
     tab.keyboard.press("1")
     saved(tab, "kept")
-    assert answers(desk, 0) == ["no", None, None]
+    assert answers(session, 0) == ["no", None, None]
     tab.keyboard.press("Shift+Digit2")
     saved(tab, "kept")
     api.expect(tab.locator(".toggle.unsure")).to_have_count(1)
     tab.keyboard.press("Enter")
     api.expect(tab.locator("#name")).to_contain_text("001.png")
-    assert answers(desk, 0) == ["no", "unsure", "no"]
+    assert answers(session, 0) == ["no", "unsure", "no"]
     tab.keyboard.press("Enter")
     api.expect(tab.locator("#name")).to_contain_text("002.png")
-    assert answers(desk, 1) == ["yes", "yes", "no"]
+    assert answers(session, 1) == ["yes", "yes", "no"]
     tab.keyboard.press("z")
     saved(tab, "undone")
     api.expect(tab.locator("#name")).to_contain_text("001.png")
-    assert answers(desk, 1) == [None, None, None]
+    assert answers(session, 1) == [None, None, None]
     tab.keyboard.press("ArrowLeft")
     api.expect(tab.locator("#name")).to_contain_text("000.png")
     tab.keyboard.press("ArrowRight")
     api.expect(tab.locator("#name")).to_contain_text("001.png")
-    assert desk.progress()["decisions"] == 3
+    assert session.progress()["decisions"] == 3
     api.expect(tab.locator("#progress")).to_have_text("2 of 45 · 3 decisions")
 
 
-def test_undo_survives_a_reload(tab, desk):
+def test_undo_survives_a_reload(tab, session):
     tab.keyboard.press("1")
     saved(tab, "kept")
     tab.reload()
     tab.wait_for_selector(".toggle")
     tab.keyboard.press("z")
     saved(tab, "undone")
-    assert desk.progress()["decisions"] == 0
+    assert session.progress()["decisions"] == 0
 
 
 def test_a_tag_with_markup_is_text(tab):
@@ -112,7 +112,7 @@ def test_score_and_threshold_are_shown(tab):
     assert tab.locator(".score .text").all_text_contents() == ["0.90 / 0.50", "0.20 / 0.50", "0.10 / never"]
 
 
-def test_the_grid_asks_for_one_tag_and_one_key_accepts_all(tab, desk):
+def test_the_grid_asks_for_one_tag_and_one_key_accepts_all(tab, session):
     tab.keyboard.press(".")
     api.expect(tab.locator("#asked")).to_have_text("Do all of these 18 show boat?")
     tab.locator(".tile").nth(3).click()
@@ -126,16 +126,16 @@ def test_the_grid_asks_for_one_tag_and_one_key_accepts_all(tab, desk):
     api.expect(tab.locator(".tile.no")).to_have_count(2)
     tab.keyboard.press("Enter")
     api.expect(tab.locator("#empty")).to_be_visible()
-    given = [desk.image(number)["answers"][0] for number in range(45) if number % 5 < 2]
+    given = [session.image(number)["answers"][0] for number in range(45) if number % 5 < 2]
     assert sorted(given) == ["no"] * 2 + ["unsure"] + ["yes"] * 15
-    assert desk.progress()["decisions"] == 18
+    assert session.progress()["decisions"] == 18
     tab.keyboard.press("z")
     api.expect(tab.locator(".tile")).to_have_count(18)
-    assert desk.progress()["decisions"] == 3
+    assert session.progress()["decisions"] == 3
     assert tab.complaints == []
 
 
-def test_the_other_side_of_a_tag_comes_forty_at_a_time(tab, desk):
+def test_the_other_side_of_a_tag_comes_forty_at_a_time(tab, session):
     tab.keyboard.press(".")
     tab.keyboard.press("]")
     tab.keyboard.press("]")
@@ -145,7 +145,7 @@ def test_the_other_side_of_a_tag_comes_forty_at_a_time(tab, desk):
     api.expect(tab.locator("#asked")).to_have_text("Do none of these 4 show dog?")  # one of 45 is labelled
     tab.keyboard.press("Enter")
     api.expect(tab.locator("#empty")).to_be_visible()
-    assert desk.progress()["decisions"] == 4
+    assert session.progress()["decisions"] == 4
 
 
 def test_a_search_by_tag_shows_the_images_that_have_it(tab):
@@ -163,7 +163,7 @@ def test_a_search_by_tag_shows_the_images_that_have_it(tab):
     api.expect(tab.locator("#progress")).to_contain_text("of 45 ·")
 
 
-def test_two_tabs_lose_nothing_of_each_other(browser, client, desk, tab):
+def test_two_tabs_lose_nothing_of_each_other(browser, client, session, tab):
     other = opened(browser, client)
     stored_order(tab)
     stored_order(other)
@@ -171,17 +171,17 @@ def test_two_tabs_lose_nothing_of_each_other(browser, client, desk, tab):
     saved(tab, "kept")
     other.keyboard.press("2")
     saved(other, "kept")
-    assert answers(desk, 0) == ["no", "yes", None]
+    assert answers(session, 0) == ["no", "yes", None]
     tab.evaluate("window.dispatchEvent(new Event('focus'))")
     api.expect(tab.locator(".toggle.by-you")).to_have_count(2)
     tab.keyboard.press("z")
     saved(tab, "undone")
-    assert answers(desk, 0) == [None, "yes", None]
+    assert answers(session, 0) == [None, "yes", None]
     other.context.close()
 
 
-def test_a_server_that_is_gone_is_said_and_the_toggle_goes_back(browser, desk):
-    with served(desk) as client:
+def test_a_server_that_is_gone_is_said_and_the_toggle_goes_back(browser, session):
+    with served(session) as client:
         page = opened(browser, client)
         stored_order(page)
     page.keyboard.press("1")
@@ -220,7 +220,7 @@ def test_nothing_sticks_out_at_either_width(browser, client, width, scheme):
     page.context.close()
 
 
-def test_a_phone_needs_no_keys(browser, client, desk):
+def test_a_phone_needs_no_keys(browser, client, session):
     page = opened(browser, client, 390, 800, touch=True)
     page.locator(".toggle").first.tap()
     saved(page, "kept")
@@ -231,7 +231,7 @@ def test_a_phone_needs_no_keys(browser, client, desk):
     page.locator("#mode-grid").tap()
     page.locator(".tile").first.tap()
     saved(page, "kept")
-    assert desk.progress()["decisions"] == 4
-    lines = [json.loads(line) for line in desk.log.file.read_text().splitlines()]
+    assert session.progress()["decisions"] == 4
+    lines = [json.loads(line) for line in session.log.file.read_text().splitlines()]
     assert [line["answer"] for line in lines].count("unsure") == 1
     page.context.close()

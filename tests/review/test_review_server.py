@@ -13,26 +13,26 @@ import fewtags.review.server as server_module
 from fewtags.cli import run
 from fewtags.data.images import FolderImages
 from fewtags.errors import BadImage
-from fewtags.review.server import Door, is_loopback, listen
-from review_session import TOKEN, make_desk, served
+from fewtags.review.server import AccessPolicy, is_loopback, listen
+from review_session import TOKEN, make_session, served
 
 PAGES = ["", "static/review.js", "large/0.jpg", "small/0.jpg", "api/run", "api/queue", "api/images?numbers=0"]
 YES = {"cells": [[0, 0, "yes"]]}
 
 
 @pytest.fixture
-def desk(tmp_path):
-    return make_desk(tmp_path)
+def session(tmp_path):
+    return make_session(tmp_path)
 
 
 @pytest.fixture
-def page(desk):
-    with served(desk) as client:
+def page(session):
+    with served(session) as client:
         yield client
 
 
-def decisions(desk) -> int:
-    return desk.progress()["decisions"]
+def decisions(session) -> int:
+    return session.progress()["decisions"]
 
 
 def test_it_listens_on_the_loopback_address_only():
@@ -56,18 +56,18 @@ def test_nothing_is_answered_without_the_token(page, path, token):
     assert TOKEN.encode() not in answer.body
 
 
-def test_nothing_is_changed_without_the_token(page, desk):
+def test_nothing_is_changed_without_the_token(page, session):
     body = json.dumps(YES).encode()
     answer = page.ask("POST", "/api/decide", body, Origin=f"http://{page.host}", Content_Type="application/json")
     assert answer.status == 403
-    assert decisions(desk) == 0
+    assert decisions(session) == 0
 
 
 def test_every_start_has_another_token(tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr("fewtags.review.session.open_desk", lambda *given: make_desk(tmp_path / str(len(seen))))
+    monkeypatch.setattr("fewtags.review.session.open_session", lambda *given: make_session(tmp_path / str(len(seen))))
     monkeypatch.setattr("fewtags.api.data_of", lambda folder: None)
-    monkeypatch.setattr(server_module, "make_app", lambda desk, door, name: seen.append(door))
+    monkeypatch.setattr(server_module, "make_app", lambda session, policy, name: seen.append(policy))
     monkeypatch.setattr(
         server_module, "make_server", lambda app: type("None", (), {"run": lambda self, sockets: None})()
     )
@@ -75,7 +75,7 @@ def test_every_start_has_another_token(tmp_path, monkeypatch):
         assert run(["review", "run", "--no-browser"]) == 0
     assert seen[0].token != seen[1].token
     assert len(seen[0].token) >= 32
-    assert {door.host for door in seen} == {"127.0.0.1"}
+    assert {policy.host for policy in seen} == {"127.0.0.1"}
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_every_start_has_another_token(tmp_path, monkeypatch):
 )
 @pytest.mark.parametrize("path", ["", "large/0.jpg", "api/run"])
 def test_a_foreign_host_is_refused(page, host, path):
-    assert page.get(path, Host=host.format(port=page.door.port)).status == 403
+    assert page.get(path, Host=host.format(port=page.policy.port)).status == 403
 
 
 def test_a_request_without_a_host_is_refused(page):
@@ -101,29 +101,29 @@ def test_a_request_without_a_host_is_refused(page):
 
 @pytest.mark.parametrize("host", ["127.0.0.1:{port}", "localhost:{port}", "LOCALHOST:{port}", "[::1]:{port}"])
 def test_the_names_of_this_machine_are_known(page, host):
-    assert page.get("", Host=host.format(port=page.door.port)).status == 200
+    assert page.get("", Host=host.format(port=page.policy.port)).status == 200
 
 
 @pytest.mark.parametrize(
     "origin",
     ["http://evil.example", "null", "http://127.0.0.1:1", "https://127.0.0.1:{port}", "http://localhost:{port}", ""],
 )
-def test_a_post_from_another_origin_is_refused(page, desk, origin):
-    assert page.post("api/decide", YES, Origin=origin.format(port=page.door.port)).status == 403
-    assert decisions(desk) == 0
+def test_a_post_from_another_origin_is_refused(page, session, origin):
+    assert page.post("api/decide", YES, Origin=origin.format(port=page.policy.port)).status == 403
+    assert decisions(session) == 0
 
 
-def test_a_post_that_does_not_say_where_it_comes_from_is_refused(page, desk):
+def test_a_post_that_does_not_say_where_it_comes_from_is_refused(page, session):
     assert page.post("api/decide", YES, Origin=None).status == 403
-    assert decisions(desk) == 0
+    assert decisions(session) == 0
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-def test_a_request_that_the_browser_calls_foreign_is_refused(page, desk, site):
+def test_a_request_that_the_browser_calls_foreign_is_refused(page, session, site):
     assert page.post("api/decide", YES, Sec_Fetch_Site=site).status == 403
     assert page.get("large/0.jpg", Sec_Fetch_Site=site, Sec_Fetch_Mode="no-cors").status == 403
     assert page.get("", Sec_Fetch_Site=site, Sec_Fetch_Mode="navigate").status == 200
-    assert decisions(desk) == 0
+    assert decisions(session) == 0
 
 
 def test_a_get_from_another_origin_is_refused_too(page):
@@ -224,27 +224,27 @@ def test_what_serves_the_pictures_takes_no_such_name(tmp_path, name):
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS"])
 @pytest.mark.parametrize("path", ["api/decide", "api/undo"])
-def test_only_a_post_changes_anything(page, desk, method, path):
-    action = desk.decide([(0, 0, "yes")])
+def test_only_a_post_changes_anything(page, session, method, path):
+    action = session.decide([(0, 0, "yes")])
     body = json.dumps(YES | {"action": action}).encode()
     headers = {"Origin": f"http://{page.host}", "Content_Type": "application/json"}
     assert page.ask(method, f"/{TOKEN}/{path}", body, **headers).status == 405
-    assert decisions(desk) == 1
+    assert decisions(session) == 1
 
 
-def test_asking_for_every_page_writes_nothing(page, desk, tmp_path):
+def test_asking_for_every_page_writes_nothing(page, session, tmp_path):
     for path in [*PAGES, "api/queue?tag=0&show=given", "api/queue?order=stored", "nothing"]:
         page.get(path)
     assert not (tmp_path / "review.jsonl").exists()
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", None])
-def test_a_post_that_a_form_could_send_is_refused(page, desk, kind):
+def test_a_post_that_a_form_could_send_is_refused(page, session, kind):
     assert page.post("api/decide", YES, Content_Type=kind).status == 415
-    assert decisions(desk) == 0
+    assert decisions(session) == 0
 
 
-def test_a_body_without_end_is_not_received(page, desk):
+def test_a_body_without_end_is_not_received(page, session):
     large = json.dumps({"cells": [[0, 0, "yes"]] * 100_000}).encode()
     assert len(large) > server_module.MAX_BODY
     assert page.post("api/decide", large).status == 413
@@ -252,22 +252,22 @@ def test_a_body_without_end_is_not_received(page, desk):
         b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (large[:700_000], large[700_000:])) + b"0\r\n\r\n"
     )
     assert page.post("api/decide", chunked, Content_Length=None, Transfer_Encoding="chunked").status == 413
-    assert decisions(desk) == 0
+    assert decisions(session) == 0
 
 
 CELLS = [3, [0, 0], [0, 0, "maybe"], [0, 0, ["yes"]], ["0", 0, "yes"], [True, 0, "yes"], [0, 3, "yes"], [5, 0, "yes"]]
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"3", b"\xff", b"[" * 100_000, {}, {"cells": []}, {"cells": "yes"}])
-def test_what_is_no_list_of_cells_is_refused(page, desk, body):
+def test_what_is_no_list_of_cells_is_refused(page, session, body):
     assert page.post("api/decide", body).status == 400
-    assert decisions(desk) == 0
+    assert decisions(session) == 0
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-def test_one_cell_of_nonsense_is_refused_with_all_others(page, desk, cell):
+def test_one_cell_of_nonsense_is_refused_with_all_others(page, session, cell):
     assert page.post("api/decide", {"cells": [[0, 0, "yes"], cell]}).status in (400, 404)
-    assert decisions(desk) == 0
+    assert decisions(session) == 0
 
 
 @pytest.mark.parametrize("body", [{}, {"action": 3}, {"action": "never made"}])
@@ -275,7 +275,7 @@ def test_an_unknown_action_is_not_undone(page, body):
     assert page.post("api/undo", body).status == 404
 
 
-def test_decisions_come_in_and_are_undone(page, desk):
+def test_decisions_come_in_and_are_undone(page, session):
     kept = page.post("api/decide", {"cells": [[0, 0, "no"], [1, 2, "unsure"]]}).json
     assert kept["progress"] == {"images": 5, "touched": 2, "decisions": 2}
     assert page.get("api/images?numbers=1,0").json["images"][1]["answers"] == ["no", None, None]
@@ -297,8 +297,8 @@ def test_a_picture_that_is_gone_is_said_in_words(page, tmp_path):
     assert (answer.status, answer.body) == (404, b"cannot be shown: no such file\n")
 
 
-def test_a_full_disk_is_said_and_the_decision_not_counted(page, desk, monkeypatch):
-    desk.log.file = desk.log.file.parent / "gone" / "review.jsonl"
+def test_a_full_disk_is_said_and_the_decision_not_counted(page, session, monkeypatch):
+    session.log.file = session.log.file.parent / "gone" / "review.jsonl"
     answer = page.post("api/decide", YES)
     assert answer.status == 500
     assert b"the decision is not kept" in answer.body
@@ -308,8 +308,8 @@ def basic(password: str, name: str = "anyone") -> str:
     return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
 
 
-def test_a_password_is_asked_for_where_there_is_one(desk):
-    with served(desk, "open sesame") as page:
+def test_a_password_is_asked_for_where_there_is_one(session):
+    with served(session, "open sesame") as page:
         for path in PAGES:
             answer = page.get(path)
             assert answer.status == 401
@@ -330,13 +330,13 @@ def test_token_and_password_are_compared_in_constant_time():
 
 
 def test_a_server_on_all_addresses_takes_numbers_and_its_own_name_only():
-    door = Door("0.0.0.0", 8000, "t", "password")  # noqa: S104
-    assert door.knows_host("192.168.1.2:8000")
-    assert door.knows_host(f"{socket.gethostname()}:8000")
-    assert not door.knows_host("evil.example:8000")
-    assert not door.knows_host("192.168.1.2:8001")
-    assert Door("192.168.1.2", 80, "t", "p").knows_host("192.168.1.2")
-    assert Door("::1", 8000, "t").address() == "http://[::1]:8000/t/"
+    policy = AccessPolicy("0.0.0.0", 8000, "t", "password")  # noqa: S104
+    assert policy.allows_host("192.168.1.2:8000")
+    assert policy.allows_host(f"{socket.gethostname()}:8000")
+    assert not policy.allows_host("evil.example:8000")
+    assert not policy.allows_host("192.168.1.2:8001")
+    assert AccessPolicy("192.168.1.2", 80, "t", "p").allows_host("192.168.1.2")
+    assert AccessPolicy("::1", 8000, "t").address() == "http://[::1]:8000/t/"
 
 
 def refused(capsys, *words: str) -> str:
@@ -374,7 +374,7 @@ def test_without_the_extra_its_name_is_said(monkeypatch, capsys):
 
 
 def test_a_port_in_use_is_refused(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("fewtags.review.session.open_desk", lambda *given: make_desk(tmp_path))
+    monkeypatch.setattr("fewtags.review.session.open_session", lambda *given: make_session(tmp_path))
     monkeypatch.setattr("fewtags.api.data_of", lambda folder: None)
     with listen("127.0.0.1", 0) as taken:
         taken.listen()

@@ -6,7 +6,7 @@ import torch
 
 from fewtags.metrics import mean_average_precision
 from fewtags.solvers import folds as crossfit
-from fewtags.solvers.folds import STRENGTHS, balanced_folds, held_out, try_strengths
+from fewtags.solvers.folds import STRENGTHS, balanced_folds, out_of_fold_scores, select_strength
 from fewtags.solvers.regression import fit_regression
 
 
@@ -70,7 +70,7 @@ def test_the_same_labels_give_the_same_folds_and_the_seed_others():
 def test_an_image_gets_the_score_of_the_model_that_did_not_see_its_fold():
     fold = torch.tensor([1, 0, 2, 0, 1])
     scores = [torch.arange(10.0).view(5, 2) + 100 * number for number in range(3)]
-    assert held_out(fold, scores).tolist() == [[100, 101], [2, 3], [204, 205], [6, 7], [108, 109]]
+    assert out_of_fold_scores(fold, scores).tolist() == [[100, 101], [2, 3], [204, 205], [6, 7], [108, 109]]
 
 
 def normal(*shape, seed=0):
@@ -86,24 +86,24 @@ def test_where_noise_is_louder_than_the_tags_a_strong_penalty_is_taken():
     targets = (normal(60, 4, seed=1) > 0).to(torch.int8)
     vectors = normal(60, 45)
     vectors[:, :4] += 1.2 * (2 * targets - 1)
-    assert try_strengths(unit(vectors), targets, (0.0001, 1.0)).strength == 1.0
-    assert try_strengths(unit(vectors), targets).strength == max(STRENGTHS)
+    assert select_strength(unit(vectors), targets, (0.0001, 1.0)).strength == 1.0
+    assert select_strength(unit(vectors), targets).strength == max(STRENGTHS)
 
 
 def test_where_the_tags_lie_in_a_faint_direction_a_weak_penalty_is_taken():
     """A loud direction that tells nothing, a faint one that tells all: only large weights can use it."""
     targets = (normal(60, 1, seed=1) > 0).to(torch.int8)
     vectors = torch.cat([normal(60, 1), 0.03 * (2 * targets - 1)], dim=1)
-    tried = try_strengths(unit(vectors), targets, (0.0001, 1.0))
+    tried = select_strength(unit(vectors), targets, (0.0001, 1.0))
     assert tried.strength == 0.0001
     assert tried.map == pytest.approx(1.0)
-    assert try_strengths(unit(vectors), targets).strength < max(STRENGTHS)
+    assert select_strength(unit(vectors), targets).strength < max(STRENGTHS)
 
 
 @pytest.mark.parametrize("strengths", [(0.01, 1.0, 0.1), (1.0, 0.1, 0.01)])
 def test_of_equals_the_larger_strength_is_taken(strengths):
     targets = (normal(30, 1, seed=1) > 0).to(torch.int8)
-    assert try_strengths((2.0 * targets - 1).double(), targets, strengths) == (1.0, 1.0)
+    assert select_strength((2.0 * targets - 1).double(), targets, strengths) == (1.0, 1.0)
 
 
 def test_a_figure_is_the_map_of_scores_without_their_own_labels():
@@ -111,7 +111,7 @@ def test_a_figure_is_the_map_of_scores_without_their_own_labels():
     targets, vectors = (normal(40, 3, seed=1) > 0).to(torch.int8), unit(normal(40, 80))
     by_heart = fit_regression(vectors, targets, 0.001).logits(vectors)
     assert mean_average_precision(by_heart, targets) == 1.0
-    assert try_strengths(vectors, targets, (0.001,)).map < 0.75
+    assert select_strength(vectors, targets, (0.001,)).map < 0.75
 
 
 def test_poisoned_labels_of_a_fold_leave_its_scores_as_they_are(monkeypatch):
@@ -125,7 +125,7 @@ def test_poisoned_labels_of_a_fold_leave_its_scores_as_they_are(monkeypatch):
     out = torch.from_numpy(fold == 2)
     poisoned = torch.where(out[:, None], 1 - targets, targets)
     for labels in (targets, poisoned):
-        try_strengths(vectors, labels, (0.1,))
+        select_strength(vectors, labels, (0.1,))
     clean, other = map(torch.from_numpy, seen)
     torch.testing.assert_close(clean[out], other[out], atol=0, rtol=0)
     assert float((clean[~out] - other[~out]).abs().max()) > 0.3
@@ -140,11 +140,11 @@ class InOrder:
 
 def test_of_many_images_some_are_asked(monkeypatch):
     """The figure is that of the images asked, whatever the others say."""
-    monkeypatch.setattr(crossfit, "ASKED", 40)
+    monkeypatch.setattr(crossfit, "MAX_LABELLED", 40)
     asked = torch.from_numpy(np.random.default_rng(0).permutation(100)[:40])
     targets, vectors = (normal(100, 2, seed=1) > 0).to(torch.int8), unit(normal(100, 10))
     vectors[asked, :2] = 2 * targets[asked].double() - 1
-    assert try_strengths(vectors, targets, (0.1,)).map > 0.95
+    assert select_strength(vectors, targets, (0.1,)).map > 0.95
     others = torch.ones(100, dtype=torch.bool).index_fill(0, asked, False)
     changed = torch.where(others[:, None], 1 - targets, targets)
-    assert try_strengths(vectors, changed, (0.1,)) == try_strengths(vectors, targets, (0.1,))
+    assert select_strength(vectors, changed, (0.1,)) == select_strength(vectors, targets, (0.1,))

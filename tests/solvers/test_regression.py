@@ -6,7 +6,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from fewtags.solvers.regression import fit_folds, fit_regression, without_folds
+from fewtags.solvers.regression import fit_folds, fit_regression, mask_folds
 
 UNKNOWN = -1
 EXACT = 1e-8  # steepest slope left at the end of a search that is compared with another
@@ -161,7 +161,7 @@ def test_poisoned_labels_of_a_fold_leave_its_own_model_as_it_is():
 def test_without_a_fold_its_labels_are_unknown_and_all_others_as_they_were():
     _, targets = task(unknown=0.2)
     kept = targets.clone()
-    for number, known in enumerate(without_folds(targets, fold_of)):
+    for number, known in enumerate(mask_folds(targets, fold_of)):
         out = fold_of == number
         assert bool((known[out] < 0).all())
         assert torch.equal(known[~out], targets[~out])

@@ -8,8 +8,8 @@ from sklearn.metrics import average_precision_score
 
 import fewtags.cli
 from fewtags.metrics import f1_scores, summarise
-from fewtags.metrics.bootstrap import draws_of, middle, redraw, redrawn_figures
-from fewtags.metrics.estimate import decide_without_own, estimate, tagging_thresholds, thresholds_for
+from fewtags.metrics.bootstrap import bootstrap, bootstrap_figures, percentile_interval, sample_weights
+from fewtags.metrics.estimate import estimate, out_of_fold_decisions, tagging_thresholds, thresholds_for
 from fewtags.training import crossfit as module
 from fewtags.training.run_folder import RunFolder
 from small_runs import ALL, HEADS, read_rows, tiny_folder, train, write_rows
@@ -26,10 +26,10 @@ def test_a_draw_gives_what_the_drawn_images_give():
     scores, truth = drawn()
     truth[3, 1] = truth[7, 2] = -1  # unknown
     decisions = (scores >= 0.5).astype(float)
-    found = redraw(scores, truth, decisions)
-    figures = redrawn_figures(found)
+    found = bootstrap(scores, truth, decisions)
+    figures = bootstrap_figures(found)
     for number in (0, 1, 57, 199):
-        rows = np.repeat(np.arange(40), draws_of(40)[number])
+        rows = np.repeat(np.arange(40), sample_weights(40)[number])
         expected = f1_scores(decisions[rows], truth[rows])
         assert figures["cf1"][number] == pytest.approx(expected["cf1"])
         assert figures["of1"][number] == pytest.approx(expected["of1"])
@@ -43,21 +43,21 @@ def test_a_draw_gives_what_the_drawn_images_give():
 def test_a_tag_that_no_image_shows_has_no_average_precision_in_any_draw():
     scores, truth = drawn()
     truth[:, 0] = 0
-    found = redraw(scores, truth, scores >= 0.5)
+    found = bootstrap(scores, truth, scores >= 0.5)
     assert np.isnan(found.ap[:, 0]).all()
-    assert middle(found.ap[:, 0]) is None
-    assert not np.isnan(redrawn_figures(found)["map"]).any()
+    assert percentile_interval(found.ap[:, 0]) is None
+    assert not np.isnan(bootstrap_figures(found)["map"]).any()
 
 
 def test_the_middle_holds_95_of_100():
-    low, high = middle(np.arange(1001.0))
+    low, high = percentile_interval(np.arange(1001.0))
     assert (low, high) == (25, 975)
 
 
 @pytest.mark.parametrize(("prefer", "beta"), [("precision", 0.5), ("balance", 1), ("recall", 2)])
 def test_what_is_preferred_is_the_textbooks_f_beta(monkeypatch, prefer, beta):
     scores, truth = drawn(200)
-    monkeypatch.setattr("fewtags.metrics.estimate.MANY", 100)  # the images themselves, no other draws of them
+    monkeypatch.setattr("fewtags.metrics.estimate.MAX_RESAMPLED", 100)  # the images themselves, no other draws of them
 
     def quality(threshold, tag):
         made = scores[:, tag] >= threshold
@@ -83,7 +83,7 @@ def test_thresholds_of_few_images_serve_new_images_better_in_the_mean_over_draws
         return np.mean(found)
 
     over_draws = of1()
-    monkeypatch.setattr("fewtags.metrics.estimate.MANY", 0)
+    monkeypatch.setattr("fewtags.metrics.estimate.MAX_RESAMPLED", 0)
     assert over_draws > of1() + 0.01
 
 
@@ -99,10 +99,10 @@ def test_a_tag_that_some_draws_miss_keeps_a_threshold_and_one_without_images_is_
 def test_the_decision_on_an_image_has_no_part_of_its_own_label():
     scores, truth = drawn(50)
     fold = np.arange(50) % 5
-    decisions = decide_without_own(scores, truth, fold, "balance")
+    decisions = out_of_fold_decisions(scores, truth, fold, "balance")
     poisoned = truth.copy()
     poisoned[fold == 2] = 1 - poisoned[fold == 2]
-    others = decide_without_own(scores, poisoned, fold, "balance")
+    others = out_of_fold_decisions(scores, poisoned, fold, "balance")
     assert (decisions[fold == 2] == others[fold == 2]).all()
     assert (decisions[fold != 2] != others[fold != 2]).any()
 
@@ -119,7 +119,7 @@ def test_an_estimate_is_ready_for_json_and_says_where_it_knows_too_little():
     for name in ("map", "cf1", "of1"):
         low, high = found["intervals"][name]
         assert low <= found[name] <= high
-    decisions = decide_without_own(scores, truth, np.arange(60) % 5, "balance")
+    decisions = out_of_fold_decisions(scores, truth, np.arange(60) % 5, "balance")
     assert found["of1"] == f1_scores(decisions, truth)["of1"]
 
 

@@ -112,7 +112,9 @@ def test_a_loop_stopped_between_any_two_steps_goes_on_to_the_last_bit(tmp_path, 
 
 
 def test_an_epoch_too_many_is_not_run_after_the_released_early_stop(tmp_path, monkeypatch):
-    monkeypatch.setattr(EpochEvaluator, "stalled", lambda self, record: (record["stage"], record["epoch"]) == ("main", 0))
+    monkeypatch.setattr(
+        EpochEvaluator, "stalled", lambda self, record: (record["stage"], record["epoch"]) == ("main", 0)
+    )
     never, file = StopAt(tmp_path, 0), tmp_path / "state"
     expected = finished(tiny_loop(observer=never))
     assert [record["stage"] for record in never.records] == ["warmup", "warmup", "main"]

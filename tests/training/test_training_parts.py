@@ -16,7 +16,7 @@ from fewtags.training.plan import StepRows, plan_epoch
 from fewtags.training.recipe import Recipe, default_settings
 from fewtags.training.schedule import one_cycle
 from fewtags.training.source import Epoch, FeatureSource, PixelSource
-from fewtags.utils.files import csv_line, write_json, write_text, written_whole
+from fewtags.utils.files import atomic_write, csv_line, write_json, write_text
 
 
 def rows_of(plan, part):
@@ -248,7 +248,7 @@ def test_an_error_while_a_file_is_made_leaves_the_old_one_and_no_temporary(tmp_p
     before = file.read_bytes()
 
     def fail(error):
-        with written_whole(file) as out:
+        with atomic_write(file) as out:
             out.write(b"half")
             raise error
 

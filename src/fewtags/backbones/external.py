@@ -10,29 +10,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fewtags.backbones.base import IMAGENET_MEAN, IMAGENET_STD, Backbone, imagenet_scaling, map_of_tokens
+from fewtags.backbones.base import IMAGENET_MEAN, IMAGENET_STD, Backbone, imagenet_scaling, tokens_to_map
 from fewtags.backbones.weights import first_line, load_weights
 from fewtags.errors import UserError, nearest
 from fewtags.utils.extras import install_command
 
-_SIZE = 224  # pixels, for models that name no size of their own
-_CLASS_TOKENS = ("cls_token", "class_embedding")  # parameters of transformers that pool in one token
-_OTHER_TOKENS = ("distillation_token", "register_tokens")  # what may follow it, before the tokens of the picture
+_SIZE = 224  # pixels, for models without a preferred size
+_CLASS_TOKENS = ("cls_token", "class_embedding")  # parameters of transformers with a class token
+_OTHER_TOKENS = ("distillation_token", "register_tokens")  # may follow it, before the patch tokens
 
 
 class HuggingFaceBackbone(Backbone):
-    """A vision model of transformers, pooled as its own classifiers do: by its pooling or its class token."""
+    """A vision model of transformers, pooled as its classifiers do: by its pooling layer or its class token."""
 
     def __init__(self, name: str, model: Any, settings: dict[str, Any]) -> None:
         super().__init__(name, 0, _preferred_size(model, settings))  # the width is measured below
-        model = getattr(model, "vision_model", model)  # of a pair for pictures and texts, the one for pictures
-        # A pooling layer with weights is a fresh random one in most checkpoints; the class token is not.
+        model = getattr(model, "vision_model", model)  # the image tower of an image-text model
+        # A pooling layer with weights is randomly initialised in most checkpoints; the class token is not.
         pooler = getattr(model, "pooler", None)
         if pooler is not None and list(pooler.parameters()):
             model.pooler = None
         self.model: Any = model
         self.class_token = any(key.endswith(_CLASS_TOKENS) for key, _ in model.named_parameters())
-        self.leading = int(self.class_token) + sum(  # tokens that come before those of the picture
+        self.leading = int(self.class_token) + sum(  # tokens before the patch tokens
             value.shape[1] for key, value in model.named_parameters() if key.endswith(_OTHER_TOKENS)
         )
         self.any_size = "interpolate_pos_encoding" in inspect.signature(model.forward).parameters
@@ -44,8 +44,8 @@ class HuggingFaceBackbone(Backbone):
     def maps(self, pictures: Tensor) -> Tensor:
         """Pictures [B, 3, H, W], 0..255 -> the last map [B, width, h, w]; not for every model."""
         last: Tensor = self._outputs(pictures).last_hidden_state
-        if last.ndim == 3 and (side := self._patches_a_side(pictures)) ** 2 + self.leading == last.shape[1]:
-            last = map_of_tokens(last, self.leading, side)
+        if last.ndim == 3 and (side := self._patches_per_side(pictures)) ** 2 + self.leading == last.shape[1]:
+            last = tokens_to_map(last, self.leading, side)
         if last.ndim != 4 or last.shape[1] != self.width:
             raise _no_map(self.name)
         return last
@@ -61,8 +61,8 @@ class HuggingFaceBackbone(Backbone):
             return last.mean((2, 3))
         return last[:, 0] if self.class_token else last.mean(1)
 
-    def _patches_a_side(self, pictures: Tensor) -> int:
-        """How many patches of a vision transformer go into a picture's height; 0 for models without patches."""
+    def _patches_per_side(self, pictures: Tensor) -> int:
+        """Patches of a vision transformer along the height of a picture; 0 for models without patches."""
         patch = getattr(self.model.config, "patch_size", None)
         if isinstance(patch, (list, tuple)) and len(set(patch)) == 1:
             patch = patch[0]
@@ -75,7 +75,7 @@ class HuggingFaceBackbone(Backbone):
 
 
 class TimmBackbone(Backbone):
-    """A model of timm without its classifier, pooled in its own way."""
+    """A timm model without its classifier, with its own pooling."""
 
     def __init__(self, name: str, model: Any) -> None:
         settings: dict[str, Any] = dict(getattr(model, "pretrained_cfg", None) or {})
@@ -96,7 +96,7 @@ class TimmBackbone(Backbone):
             leading = getattr(self.model, "num_prefix_tokens", 0)
             side = isqrt(max(0, last.shape[1] - leading))
             if side and leading + side**2 == last.shape[1]:
-                return map_of_tokens(last, leading, side)
+                return tokens_to_map(last, leading, side)
         raise _no_map(self.name)
 
     def forward(self, pictures: Tensor) -> Tensor:
@@ -106,8 +106,8 @@ class TimmBackbone(Backbone):
 
 
 def build_hf(name: str, weights: Path | None, pretrained: bool) -> HuggingFaceBackbone:
-    """A model of the local Hugging Face cache, or of a folder; nothing is downloaded."""
-    transformers = library("transformers", "hf")
+    """A model from the local Hugging Face cache or from a folder; nothing is downloaded."""
+    transformers = import_extra("transformers", "hf")
     if weights is not None:
         raise UserError(f"hf:{name} brings its own weights: leave out --weights, or give its folder as hf:FOLDER")
     try:
@@ -119,7 +119,7 @@ def build_hf(name: str, weights: Path | None, pretrained: bool) -> HuggingFaceBa
         return HuggingFaceBackbone(f"hf:{name}", model, _processor_settings(transformers, name))
     except UserError:
         raise
-    except Exception as error:  # a model made by others may fail in any way
+    except Exception as error:  # third-party models may fail in any way
         raise UserError(
             f"hf:{name} cannot be loaded as a vision model from this machine; give a folder with config.json "
             f"and model.safetensors, or fetch it first with: hf download {name} ({first_line(error)})"
@@ -127,8 +127,8 @@ def build_hf(name: str, weights: Path | None, pretrained: bool) -> HuggingFaceBa
 
 
 def build_timm(name: str, weights: Path | None, pretrained: bool) -> TimmBackbone:
-    """A timm model with its own weights, those of a file, or random ones."""
-    timm = library("timm", "timm")
+    """A timm model with its own weights, weights from a file, or random ones."""
+    timm = import_extra("timm", "timm")
     if not timm.is_model(name.split(".")[0]):
         raise UserError(f"timm knows no model {name!r}{nearest(name, timm.list_models())}")
     try:
@@ -143,18 +143,18 @@ def build_timm(name: str, weights: Path | None, pretrained: bool) -> TimmBackbon
     return TimmBackbone(f"timm:{name}", model)
 
 
-def library(package: str, extra: str) -> Any:
-    """A package that an extra brings."""
+def import_extra(package: str, extra: str) -> Any:
+    """Import a package that an extra of fewtags installs."""
     try:
         return importlib.import_module(package)
-    except (ImportError, RuntimeError) as error:  # a torchvision of another torch raises RuntimeError
+    except (ImportError, RuntimeError) as error:  # torchvision raises RuntimeError if it does not match torch
         raise UserError(
             f"{extra}: backbones need {package} ({first_line(error)}); run: {install_command(extra)}"
         ) from error
 
 
 def _processor_settings(transformers: Any, name: str) -> dict[str, Any]:
-    """preprocessor_config.json beside the model; empty when there is none."""
+    """preprocessor_config.json beside the model; empty if there is none."""
     try:
         file = transformers.utils.cached_file(name, "preprocessor_config.json", local_files_only=True)
     except OSError:
@@ -173,7 +173,7 @@ def _preferred_size(model: Any, settings: dict[str, Any]) -> int:
 
 @torch.no_grad()
 def _measured_width(backbone: Backbone) -> int:
-    """The length of the pooled vector: libraries name it in too many ways to ask."""
+    """The length of the pooled vector, measured because libraries name it differently."""
     backbone.eval()
     pooled: Tensor = backbone(torch.zeros(1, 3, backbone.size, backbone.size))
     backbone.train()

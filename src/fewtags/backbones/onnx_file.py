@@ -1,6 +1,6 @@
-"""Any image encoder that was saved as an ONNX file: `onnx:FILE`, run by ONNX Runtime and never trained.
+"""Any image encoder in an ONNX file: `onnx:FILE`, run by ONNX Runtime and never trained.
 
-What the file does not say by its shapes may stand in its metadata: `fewtags.size` (pixels), `fewtags.mean` and
+The metadata of the file may contain what its shapes do not show: `fewtags.size` (pixels), `fewtags.mean` and
 `fewtags.std` (JSON lists of three numbers, for pixels in 0..1) and `fewtags.output` (the name of an output).
 """
 
@@ -17,30 +17,30 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fewtags.backbones.base import IMAGENET_MEAN, IMAGENET_STD, Backbone, imagenet_scaling, map_of_tokens
-from fewtags.backbones.external import library
+from fewtags.backbones.base import IMAGENET_MEAN, IMAGENET_STD, Backbone, imagenet_scaling, tokens_to_map
+from fewtags.backbones.external import import_extra
 from fewtags.backbones.weights import first_line
 from fewtags.errors import UserError
 from fewtags.utils.onnx_session import open_session
 
-_SIZE = 224  # pixels, for files that name no size
+_SIZE = 224  # pixels, for files without a size
 _EXTRA = "onnx"
 _KINDS: dict[str, Any] = {"tensor(float)": np.float32, "tensor(uint8)": np.uint8}
 _EXPORT_AGAIN = "export the encoder with one input of float32 or uint8 pictures [batch, 3, height, width]"
-_OPENING = threading.Lock()  # of all backbones: a lock of each one's own could not be copied with it
+_OPENING = threading.Lock()  # shared by all backbones: a lock in the object would prevent copying it
 
 
 class OnnxFileBackbone(Backbone):
-    """A frozen encoder whose only weights are the bytes of its file, so that it is saved and loaded like any other.
+    """A frozen encoder; the bytes of its file are its only buffer, so that it is saved and loaded like any other.
 
-    A file that reads bytes is given them as they are: it does its own scaling.
+    A file with uint8 input gets unscaled pixels: it does its own scaling.
     """
 
     content: Tensor  # [bytes of the file], uint8
 
     def __init__(self, name: str, content: bytes = b"") -> None:
-        super().__init__(name, 0, _SIZE)  # of an empty one; those of the file are set below
-        self.any_size = True  # False: pictures of `size` × `size` and no others
+        super().__init__(name, 0, _SIZE)  # width and size of the file are set below
+        self.any_size = True  # False: only pictures of `size` × `size`
         self._scaling_given = False
         self._session: Any = None
         self._input = _Input("", np.float32, False, None, None)
@@ -48,10 +48,10 @@ class OnnxFileBackbone(Backbone):
         self._pooled: str | None = None
         self.register_buffer("content", torch.empty(0, dtype=torch.uint8))
         if content:
-            self._take(torch.from_numpy(np.frombuffer(content, np.uint8).copy()))
+            self._load(torch.from_numpy(np.frombuffer(content, np.uint8).copy()))
 
     def set_scaling(self, shift: Sequence[float], scale: Sequence[float]) -> None:
-        """See Backbone; from now on, loading leaves the scaling alone."""
+        """See Backbone; loading no longer changes the scaling."""
         super().set_scaling(shift, scale)
         self._scaling_given = True
 
@@ -67,7 +67,7 @@ class OnnxFileBackbone(Backbone):
         grid = _grid(found.shape[1])
         if grid is None or pictures.shape[2] != pictures.shape[3]:
             raise self._no_map()
-        return map_of_tokens(found, *grid)
+        return tokens_to_map(found, *grid)
 
     def forward(self, pictures: Tensor) -> Tensor:
         """Pictures [B, 3, H, W], 0..255 -> vectors [B, width]: the file's own, else the mean of its map."""
@@ -80,11 +80,11 @@ class OnnxFileBackbone(Backbone):
                 f"{self.name} reads pictures of {self.size} × {self.size} pixels and no others, not of "
                 f"{height} × {width}; give --size {self.size}"
             )
-        (found,) = self._outputs(self._fed(pictures), [output])
-        return torch.from_numpy(found).to(self.shift)  # its device, and its precision
+        (found,) = self._outputs(self._model_input(pictures), [output])
+        return torch.from_numpy(found).to(self.shift)  # same device and dtype
 
-    def _fed(self, pictures: Tensor) -> NDArray[Any]:
-        """Pictures as the file wants them."""
+    def _model_input(self, pictures: Tensor) -> NDArray[Any]:
+        """Pictures in the layout and dtype of the model's input."""
         pictures = pictures.detach()
         if self._input.kind is np.float32:
             pictures = self._scaled(pictures).float()
@@ -94,34 +94,34 @@ class OnnxFileBackbone(Backbone):
             pictures = pictures.permute(0, 2, 3, 1)
         return np.ascontiguousarray(pictures.cpu().numpy())
 
-    def _outputs(self, fed: NDArray[Any], outputs: list[str] | None) -> list[Any]:
-        """The outputs of these names, or all, for a batch that was made for the file."""
-        session = self._opened()
-        step = self._input.batch or len(fed)
+    def _outputs(self, batch: NDArray[Any], outputs: list[str] | None) -> list[Any]:
+        """The named outputs, or all, for a batch from `_model_input`."""
+        session = self._open_session()
+        step = self._input.batch or len(batch)
         try:
             found = [
-                session.run(outputs, {self._input.name: fed[start : start + step]})
-                for start in range(0, len(fed), step)
+                session.run(outputs, {self._input.name: batch[start : start + step]})
+                for start in range(0, len(batch), step)
             ]
-        except Exception as error:  # the runtime's errors have no common kind
-            shape = " × ".join(map(str, fed.shape))
+        except Exception as error:  # errors of the runtime have no common base class
+            shape = " × ".join(map(str, batch.shape))
             raise UserError(
                 f"{self.name} cannot read pictures {shape}; give a --size that it was made for, or name that size "
                 f"as fewtags.size in the file's metadata ({first_line(error)})"
             ) from error
         return found[0] if len(found) == 1 else [np.concatenate(parts) for parts in zip(*found, strict=True)]
 
-    def _opened(self) -> Any:
+    def _open_session(self) -> Any:
         with _OPENING:
             if self._session is None:
                 self._session = _session(self.name, self.content.cpu().numpy().tobytes())
             return self._session
 
-    def _take(self, content: Tensor) -> None:
-        """Become the encoder in these bytes: scaling, size, width and the outputs to use."""
+    def _load(self, content: Tensor) -> None:
+        """Load the encoder in these bytes: set scaling, size, width and the outputs to use."""
         self.content, self._session = content, None
-        session = self._opened()
-        self._input = _input(self.name, session)
+        session = self._open_session()
+        self._input = _read_input(self.name, session)
         metadata = _Metadata.read(self.name, session)
         self.any_size = self._input.size is None
         self.size = self._input.size or metadata.size or _SIZE
@@ -129,12 +129,14 @@ class OnnxFileBackbone(Backbone):
             as_bytes = self._input.kind is np.uint8
             mean, std = metadata.scaling or (IMAGENET_MEAN, IMAGENET_STD)
             super().set_scaling(*(([0.0] * 3, [1.0] * 3) if as_bytes else imagenet_scaling(mean, std)))
-        # Measured, not read: the shapes that a file declares for its outputs are often incomplete. Two pictures,
-        # so that what has no row for each of them is seen.
-        fed = self._fed(torch.zeros(self._input.batch or 2, 3, self.size, self.size, device=self.shift.device))
+        # Measured, because declared output shapes are often incomplete. Two pictures,
+        # to detect outputs without one row per picture.
+        batch = self._model_input(
+            torch.zeros(self._input.batch or 2, 3, self.size, self.size, device=self.shift.device)
+        )
         names = [output.name for output in session.get_outputs()]
-        found = dict(zip(names, self._outputs(fed, None), strict=True))
-        self._map, self._pooled, self.width = _chosen(self.name, found, len(fed), metadata.output)
+        found = dict(zip(names, self._outputs(batch, None), strict=True))
+        self._map, self._pooled, self.width = _choose_outputs(self.name, found, len(batch), metadata.output)
 
     def _no_map(self) -> UserError:
         return UserError(
@@ -145,16 +147,16 @@ class OnnxFileBackbone(Backbone):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         content = state_dict.get(f"{prefix}content")
         if isinstance(content, Tensor) and content.dtype == torch.uint8 and content.ndim == 1 and len(content):
-            self._take(content.detach().clone().to(self.content.device))
+            self._load(content.detach().clone().to(self.content.device))
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_session": None}  # cannot be copied; opened again from the content
+        return {**self.__dict__, "_session": None}  # cannot be pickled; reopened from the content
 
 
 @dataclass(frozen=True)
 class _Input:
-    """What a file reads."""
+    """The input of a file."""
 
     name: str
     kind: Any
@@ -165,7 +167,7 @@ class _Input:
 
 @dataclass(frozen=True)
 class _Map:
-    """An output that is a map, or the tokens of one."""
+    """An output that is a feature map, or the tokens of one."""
 
     output: str
     width: int
@@ -174,7 +176,7 @@ class _Map:
 
 @dataclass(frozen=True)
 class _Metadata:
-    """What a file says of itself for this project."""
+    """The fewtags entries of a file's metadata."""
 
     size: int | None
     scaling: tuple[list[float], list[float]] | None
@@ -205,7 +207,7 @@ class _Metadata:
 
 
 def build_onnx(file: str, weights: Path | None, pretrained: bool) -> OnnxFileBackbone:
-    """The encoder in a file; pretrained=False: an empty one for `load_state_dict`, which needs no file."""
+    """The encoder in a file; pretrained=False: an empty one for `load_state_dict`, without a file."""
     name = f"onnx:{file}"
     if weights is not None:
         raise UserError(f"{name} brings its own weights: leave out --weights")
@@ -226,7 +228,7 @@ def build_onnx(file: str, weights: Path | None, pretrained: bool) -> OnnxFileBac
 
 
 def _session(name: str, content: bytes) -> Any:
-    library("onnxruntime", _EXTRA)
+    import_extra("onnxruntime", _EXTRA)
     if _needs_other_files(name, content):
         raise UserError(
             f"{name} keeps weights in a second file; make it one file: "
@@ -236,13 +238,13 @@ def _session(name: str, content: bytes) -> Any:
 
 
 def _needs_other_files(name: str, content: bytes) -> bool:
-    """Whether weights are kept elsewhere. The runtime would look for them in whatever folder is the current one."""
-    if b"location" not in content:  # the key under which a tensor names its file
+    """Whether weights are in external files. The runtime would look for them in the current folder."""
+    if b"location" not in content:  # the key of a tensor's external file
         return False
-    onnx = library("onnx", _EXTRA)
+    onnx = import_extra("onnx", _EXTRA)
     try:
         model = onnx.ModelProto.FromString(content)
-    except Exception as error:  # of protobuf, whose errors move between versions
+    except Exception as error:  # protobuf errors differ between versions
         raise UserError(f"{name} is no ONNX file, or damaged; copy or export it again ({first_line(error)})") from error
 
     def outside(message: Any) -> bool:
@@ -259,15 +261,15 @@ def _needs_other_files(name: str, content: bytes) -> bool:
     return outside(model)
 
 
-def _input(name: str, session: Any) -> _Input:
-    """The one input of a file, if it is a batch of pictures."""
+def _read_input(name: str, session: Any) -> _Input:
+    """The single input of a file. Raises UserError if it is not a batch of pictures."""
     inputs = session.get_inputs()
     if len(inputs) != 1:
         names = ", ".join(one.name for one in inputs) or "none"
         raise UserError(f"{name} has {len(inputs)} inputs ({names}), not one; {_EXPORT_AGAIN}")
     (one,) = inputs
     shape = list(one.shape)
-    # Many exporters leave even the number of channels open, and nearly all of them put it second.
+    # Many exporters leave the number of channels undefined; nearly all put it second.
     layouts = [len(shape) == 4 and shape[1] == 3, len(shape) == 4 and shape[3] == 3]
     if one.type not in _KINDS or not (any(layouts) or (len(shape) == 4 and not isinstance(shape[1], int))):
         raise UserError(f"{name}: its input {one.name!r} is {one.type} {shape}; {_EXPORT_AGAIN}")
@@ -281,8 +283,10 @@ def _input(name: str, session: Any) -> _Input:
     return _Input(one.name, _KINDS[one.type], channels_last, batch, next(iter(sides), None))
 
 
-def _chosen(name: str, found: dict[str, Any], count: int, wanted: str | None) -> tuple[_Map | None, str | None, int]:
-    """Which output is the map and which the pooled vectors, and how wide the latter are."""
+def _choose_outputs(
+    name: str, found: dict[str, Any], count: int, wanted: str | None
+) -> tuple[_Map | None, str | None, int]:
+    """The output with the map, the output with the pooled vectors, and their width."""
     if wanted is not None and wanted not in found:
         raise UserError(
             f"{name}: its metadata names the output {wanted!r} (fewtags.output), but it has {', '.join(found)}"
@@ -308,7 +312,7 @@ def _chosen(name: str, found: dict[str, Any], count: int, wanted: str | None) ->
 
 
 def _as_map(output: str, shape: tuple[int, ...]) -> _Map | None:
-    """An output of this shape, for a square picture, as a map; None if it is none."""
+    """An output of this shape, for a square picture, as a map; None if it is not a map."""
     if len(shape) == 3 and _grid(shape[1]):
         return _Map(output, shape[2])
     if len(shape) == 4 and shape[2] == shape[3]:

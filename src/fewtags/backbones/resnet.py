@@ -1,4 +1,4 @@
-"""ResNet-18, 34, 50 and 101 under torchvision's key names, so that its public weight files load."""
+"""ResNet-18, 34, 50 and 101 with torchvision's key names, so that its public weight files load."""
 
 from pathlib import Path
 
@@ -11,8 +11,8 @@ from fewtags.errors import UserError
 _SIZE = 224
 
 
-class _Plain(nn.Module):
-    """Two 3×3 convolutions beside a shortcut (ResNet-18 and 34)."""
+class _BasicBlock(nn.Module):
+    """Two 3×3 convolutions with a shortcut (ResNet-18 and 34)."""
 
     expansion = 1
 
@@ -31,7 +31,7 @@ class _Plain(nn.Module):
 
 
 class _Bottleneck(nn.Module):
-    """1×1, 3×3, 1×1 beside a shortcut (ResNet-50 and 101); the stride sits in the 3×3."""
+    """1×1, 3×3, 1×1 convolutions with a shortcut (ResNet-50 and 101); the stride is in the 3×3."""
 
     expansion = 4
 
@@ -52,17 +52,17 @@ class _Bottleneck(nn.Module):
         return y.add_(x if self.downsample is None else self.downsample(x)).relu_()
 
 
-_Block = type[_Plain] | type[_Bottleneck]
+_Block = type[_BasicBlock] | type[_Bottleneck]
 _VARIANTS: dict[str, tuple[_Block, tuple[int, int, int, int]]] = {
-    "resnet18": (_Plain, (2, 2, 2, 2)),
-    "resnet34": (_Plain, (3, 4, 6, 3)),
+    "resnet18": (_BasicBlock, (2, 2, 2, 2)),
+    "resnet34": (_BasicBlock, (3, 4, 6, 3)),
     "resnet50": (_Bottleneck, (3, 4, 6, 3)),
     "resnet101": (_Bottleneck, (3, 4, 23, 3)),
 }
 
 
 class ResNet(Backbone):
-    """Stem, four layers of residual blocks; the classifier, if the weights bring one, is `fc`."""
+    """Stem and four layers of residual blocks; the classifier, if the weights have one, is `fc`."""
 
     def __init__(self, name: str) -> None:
         block, repeats = _VARIANTS[name]
@@ -84,7 +84,7 @@ class ResNet(Backbone):
 
 
 def build_resnet(name: str, weights: Path | None, pretrained: bool) -> ResNet:
-    """A ResNet with the weights of a file, or random ones when none are asked for."""
+    """A ResNet with weights from a file, or random ones (pretrained=False)."""
     if weights is None and pretrained:
         raise UserError(
             f"{name} brings no weights of its own: give torchvision's public file with "

@@ -1,4 +1,4 @@
-"""Weight files in, without ever running what is in them; and the digest of a network."""
+"""Load weight files without unpickling code; the digest of a network."""
 
 import hashlib
 from collections.abc import Mapping
@@ -12,27 +12,27 @@ from torch import Tensor, nn
 from fewtags.errors import UserError
 
 _PICKLED = (".pth", ".pt")
-_WRAPPERS = ("state_dict", "model")  # keys under which training scripts keep the weights
-_PARALLEL = "module."  # what DataParallel puts before every name
-_COUNTER = "num_batches_tracked"  # absent from old files; inference never reads it
-_SHOWN = 3  # differing keys named in a message
+_WRAPPERS = ("state_dict", "model")  # keys under which training scripts save the weights
+_PARALLEL = "module."  # prefix of DataParallel
+_COUNTER = "num_batches_tracked"  # missing in old files; not used for inference
+_SHOWN = 3  # differing keys shown in a message
 
 
 def load_weights(module: nn.Module, file: Path, optional: str = "") -> None:
     """Copy the weights of a .safetensors, .pth or .pt file into a module, all of them or none.
 
-    optional: the child that a file may lack or bring in another size (a classifier).
+    optional: the child that may be missing in the file or have another size (a classifier).
     """
     state = read_weights(file)
     if optional:
-        state = _fitting(state, optional, getattr(module, "width", None))
+        state = _drop_misfit_classifier(state, optional, getattr(module, "width", None))
     _compare(module, state, file, f"{optional}." if optional else "")
-    # The counters are filled in; the comparison above is stricter than torch's in all that matters.
+    # Not strict because of the counters; everything else was compared above.
     module.load_state_dict(state, strict=False)
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
-    """Name -> tensor from a weight file, without the wrappers that training scripts put around it."""
+    """Name -> tensor from a weight file, without the wrappers of training scripts."""
     file = Path(file)
     if not file.is_file():
         raise UserError(f"{file}: no such weight file; check the path given with --weights")
@@ -41,15 +41,15 @@ def read_weights(file: Path) -> dict[str, Tensor]:
         if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
             content = content[wrapper]
     if not isinstance(content, Mapping) or not content:
-        raise UserError(f"{file}: holds no weights by name; save the network's state_dict() instead")
+        raise UserError(f"{file}: holds no named weights; save the network's state_dict() instead")
     odd = [name for name, value in content.items() if not (isinstance(name, str) and isinstance(value, Tensor))]
     if odd:
-        raise UserError(f"{file}: {odd[0]!r} is no tensor; save the network's state_dict() and nothing else")
+        raise UserError(f"{file}: {odd[0]!r} is not a tensor; save the network's state_dict() and nothing else")
     return {name.removeprefix(_PARALLEL): value for name, value in content.items()}
 
 
 def digest(module: nn.Module) -> str:
-    """sha256 (hex) over name, kind, shape and bytes of every parameter and buffer, input scaling included."""
+    """sha256 (hex) over name, dtype, shape and bytes of every parameter and buffer, including the input scaling."""
     sha = hashlib.sha256()
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     for name in sorted(tensors):
@@ -78,8 +78,8 @@ def _read_pickled(file: Path) -> Any:
         ) from error
 
 
-def _fitting(state: dict[str, Tensor], optional: str, width: int | None) -> dict[str, Tensor]:
-    """The state, without its classifier unless that one reads vectors of this width."""
+def _drop_misfit_classifier(state: dict[str, Tensor], optional: str, width: int | None) -> dict[str, Tensor]:
+    """The state, without its classifier if that does not fit vectors of this width."""
     weight, bias = state.get(f"{optional}.weight"), state.get(f"{optional}.bias")
     if weight is not None and bias is not None and weight.shape == (len(bias), width):
         return state
@@ -116,5 +116,5 @@ def _shown(shape: tuple[int, ...] | None) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, short enough for a message of ours."""
+    """The first line of an error message."""
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,1 +1,1 @@
-"""Grids of runs, and the tables and figures that are made of them."""
+"""Grids of runs, and their tables and figures."""

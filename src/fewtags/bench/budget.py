@@ -1,4 +1,4 @@
-"""The plan of a large grid: what will run, and how many hours it takes by steps timed on this machine."""
+"""The plan of a large grid: the runs, and the hours they take, from steps timed on this machine."""
 
 import time
 from collections.abc import Sequence
@@ -22,20 +22,20 @@ from fewtags.training.resolve import Job
 from fewtags.utils.progress import Progress, duration
 from fewtags.utils.stopping import StopRequest
 
-TIMED_STEPS = 3  # the first of them is not counted
+TIMED_STEPS = 3  # the first is not counted
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds on this machine for one kind of method."""
+    """Seconds per image on this machine, for one kind of method."""
 
-    warmup_image: float  # a labelled image of the warm-up, all its views
-    main_image: float  # a labelled or unlabelled image of the main stage
+    warmup_image: float  # a labelled image in the warm-up, with all its views
+    main_image: float  # a labelled or unlabelled image in the main stage
     scored_image: float  # an image that is only scored
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedRow:
     """One line of the plan."""
 
     row: Row
@@ -43,8 +43,8 @@ class Planned:
     hours: float  # of all its cells
 
 
-def plan(grid: Grid) -> list[Planned]:
-    """Time a few steps of every kind of method on real images, and add up."""
+def plan(grid: Grid) -> list[PlannedRow]:
+    """Time a few steps of every kind of method on real images, and extrapolate."""
     rows = ordered(dict.fromkeys(cell.row for cell in grid.cells))
     first = {row: next(cell for cell in grid.cells if cell.row == row) for row in rows}
     speeds: dict[tuple[object, ...], Speed] = {}
@@ -57,13 +57,13 @@ def plan(grid: Grid) -> list[Planned]:
                 speeds[kind] = time_steps(job)
             cells = [cell for cell in grid.cells if cell.row == row]
             hours = sum(seconds(grid, cell, job, speeds[kind]) for cell in cells) / 3600
-            planned.append(Planned(row, cells, hours))
+            planned.append(PlannedRow(row, cells, hours))
             progress.advance()
     return planned
 
 
 def seconds(grid: Grid, cell: Cell, job: Job, speed: Speed) -> float:
-    """What one cell takes: its steps, and the images that are scored in every epoch."""
+    """The time of one cell: its steps, and the images scored in every epoch."""
     count = {role: len(job.catalogue.rows(role)) for role in Role}
     train = count[Role.LABELLED] + count[Role.UNLABELLED]
     labelled = count[Role.LABELLED] if cell.labelled is None else int(cell.labelled * train)
@@ -71,16 +71,16 @@ def seconds(grid: Grid, cell: Cell, job: Job, speed: Speed) -> float:
     total = 0.0
     for stage in recipe.stages(job.method.uses_unlabelled):
         steps = len(plan_epoch(labelled, train - labelled, stage.labelled_batch, stage.unlabelled_batch, None))
-        images = steps * _images_a_step(stage, labelled, train - labelled)
+        images = steps * _images_per_step(stage, labelled, train - labelled)
         learning = images * (speed.main_image if stage.unlabelled_batch else speed.warmup_image)
-        weights = 2 if recipe.protocol == "paper" else 1  # raw and averaged ones are measured
+        weights = 2 if recipe.protocol == "paper" else 1  # raw and averaged weights are evaluated
         scored = weights * count[Role.TEST] + labelled + (train - labelled if stage.unlabelled_batch else 0)
         total += stage.epochs * (learning + scored * speed.scored_image)
     return total
 
 
 def time_steps(job: Job) -> Speed:
-    """A few real steps of both stages, on a few images of the real data."""
+    """Time a few steps of both stages on a few images of the data."""
     recipe = job.recipe
     wanted = {
         Role.LABELLED: TIMED_STEPS * max(recipe.warmup_batch, recipe.labelled_batch),
@@ -92,32 +92,32 @@ def time_steps(job: Job) -> Speed:
     fabric = make_fabric(short)
     prepared = prepare(job.catalogue.take(rows), job.preparation(fabric, StopRequest()))
     network = build_network(prepared.encoder, prepared.source, job.method, short, len(job.catalogue.tags), fabric)
-    clock = _Clock()
-    loop = Loop(network, prepared.source, job.method, short, prepared.targets, fabric, clock)
+    timer = _StepTimer()
+    loop = Loop(network, prepared.source, job.method, short, prepared.targets, fabric, timer)
     loop.run()
     part = loop.parts[-1]
     began = time.monotonic()
     scored = len(loop.scores(part, "plain"))
     scoring = (time.monotonic() - began) / max(1, scored)
     labelled, unlabelled = len(prepared.targets.labelled), prepared.targets.unlabelled
-    an_image = {
-        stage.name: clock.seconds_a_step(stage.name) / _images_a_step(stage, labelled, unlabelled)
+    per_image = {
+        stage.name: timer.seconds_per_step(stage.name) / _images_per_step(stage, labelled, unlabelled)
         for stage in loop.stages
     }
-    return Speed(an_image.get("warmup", 0.0), an_image.get("main", 0.0), scoring)
+    return Speed(per_image.get("warmup", 0.0), per_image.get("main", 0.0), scoring)
 
 
-def _images_a_step(stage: Stage, labelled: int, unlabelled: int) -> int:
+def _images_per_step(stage: Stage, labelled: int, unlabelled: int) -> int:
     return min(stage.labelled_batch, labelled) + min(stage.unlabelled_batch, unlabelled)
 
 
-def print_plan(planned: Sequence[Planned], jobs: int | None) -> None:
-    """What will run and for how long."""
+def print_plan(planned: Sequence[PlannedRow], jobs: int | None) -> None:
+    """Print the runs and hours of each row."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", title="The plan", title_justify="left")
-    for head in ("", "runs", "hours a run", "hours"):
+    for head in ("", "runs", "hours per run", "hours"):
         table.add_column(head, justify="left" if not head else "right")
     for one in planned:
         table.add_row(label(one.row), f"{len(one.cells)}", f"{one.hours / len(one.cells):.2f}", f"{one.hours:.1f}")
@@ -125,11 +125,11 @@ def print_plan(planned: Sequence[Planned], jobs: int | None) -> None:
     table.add_row("all", f"{runs}", "", f"{total:.1f}")
     Console().print(table)
     side_by_side = f", {duration(3600 * total / jobs)} with {jobs} at a time" if jobs and jobs > 1 else ""
-    print(f"by a few steps timed here: {duration(3600 * total)}{side_by_side}")
+    print(f"estimated from a few steps timed here: {duration(3600 * total)}{side_by_side}")
 
 
-class _Clock(Observer):
-    """Notes when stages begin and steps end."""
+class _StepTimer(Observer):
+    """Records when stages begin and steps end."""
 
     def __init__(self) -> None:
         self._times: dict[str, list[float]] = {}
@@ -140,8 +140,8 @@ class _Clock(Observer):
     def step(self, report: Record) -> None:
         self._times[report["stage"]].append(time.monotonic())
 
-    def seconds_a_step(self, stage: str) -> float:
-        """From the end of the first step, which warms caches up, to the end of the last; one alone counts as it is."""
+    def seconds_per_step(self, stage: str) -> float:
+        """The mean over all steps but the first, which fills caches; a single step counts as it is."""
         times = self._times.get(stage, [])
         times = times[1:] if len(times) > 2 else times
         return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 0.0

@@ -1,4 +1,4 @@
-"""Where cells run: in processes of this machine, or as Ray tasks on a cluster; both tell what happens."""
+"""Engines that run cells: processes on this machine, or Ray tasks on a cluster; both yield events."""
 
 import contextlib
 import logging
@@ -19,34 +19,34 @@ from fewtags.errors import Interrupted, UserError
 from fewtags.utils.extras import install_command
 
 POLL_SECONDS = 0.5
-MOST_DEATHS = 2  # of the process of one cell, here; what killed it twice will kill it again
-MOST_LOSSES = 20  # of a cell's node or process, on a cluster whose machines come and go
-GOODBYE_SECONDS = 20  # for cells on a cluster to write a checkpoint when all is stopped
+MAX_CRASHES = 2  # of one cell on this machine
+MAX_RETRIES = 20  # of one cell on a cluster, where nodes come and go
+SHUTDOWN_SECONDS = 20  # for cells on a cluster to write a checkpoint when the run is stopped
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-Run = Callable[[Cell], str]  # trains a cell; returns why it failed, or nothing
+Run = Callable[[Cell], str]  # trains a cell; returns why it failed, or an empty string
 
 
 class Event(NamedTuple):
-    """Something happened to a cell, or nothing but time has passed."""
+    """A change of a cell's state, or a tick of the clock."""
 
-    what: str = ""  # waiting, running, done, failed; "": time has passed
+    what: str = ""  # waiting, running, done, failed; "": a tick
     cell: Cell | None = None
     reason: str = ""
 
 
 def default_jobs() -> int:
-    """One cell a core; one at all where there is a GPU, which one run fills."""
+    """One cell per core; a single one if there is a GPU, which one run keeps busy."""
     return 1 if torch.cuda.is_available() else os.cpu_count() or 1
 
 
 def run_here(run: Run, cells: list[Cell], jobs: int) -> Generator[Event, None, None]:
-    """In `jobs` processes that take one cell after the other; one that is killed is replaced, its cell goes on."""
+    """Run cells in `jobs` processes, one after the other; a killed process is replaced and its cell resumed."""
     waiting = deque(cells)
-    deaths: Counter[Cell] = Counter()
+    crashes: Counter[Cell] = Counter()
     running: dict[Future[str], tuple[Cell, ProcessPoolExecutor]] = {}
-    with _one_thread_each():
+    with _single_threaded():
         idle = [_process() for _ in range(min(jobs, len(cells)))]
-        everyone = set(idle)
+        pools = set(idle)
         try:
             while waiting or running:
                 while waiting and idle:
@@ -57,40 +57,40 @@ def run_here(run: Run, cells: list[Cell], jobs: int) -> Generator[Event, None, N
                     cell, process = running.pop(future)
                     try:
                         event = _ended(cell, future.result())
-                    except (BrokenProcessPool, Interrupted) as death:
-                        if isinstance(death, BrokenProcessPool):
-                            everyone.remove(process)
+                    except (BrokenProcessPool, Interrupted) as crash:
+                        if isinstance(crash, BrokenProcessPool):
+                            pools.remove(process)
                             process.shutdown(wait=False)
                             process = _process()
-                            everyone.add(process)
-                        deaths[cell] += 1
-                        if deaths[cell] < MOST_DEATHS:
+                            pools.add(process)
+                        crashes[cell] += 1
+                        if crashes[cell] < MAX_CRASHES:
                             waiting.appendleft(cell)
                             event = Event("waiting", cell)
                         else:
-                            reason = "its process was killed twice; is there memory enough for so many --jobs?"
+                            reason = "its process was killed twice; if memory is short, use fewer --jobs"
                             event = Event("failed", cell, reason)
                     idle.append(process)
                     yield event
                 yield Event()
         finally:
-            _end(everyone)
+            _terminate(pools)
 
 
 def run_on_ray(run: Run, cells: list[Cell], address: str | None, gpus: bool) -> Generator[Event, None, None]:
-    """As Ray tasks, a core each (and a GPU where the cluster has some and the cells want one).
+    """Run cells as Ray tasks with one core each (and one GPU, if the cluster has any and the cells need one).
 
-    A lost node's cells run again elsewhere. All nodes must see the grid's folder and the data.
+    Cells of a lost node run again elsewhere. All nodes must see the grid's folder and the data.
     """
-    ray, started = _connected(address)
+    ray, started = _connect(address)
     try:
         gpu = 1 if gpus and ray.cluster_resources().get("GPU", 0) >= 1 else 0
-        remote = ray.remote(num_cpus=1, num_gpus=gpu, max_retries=MOST_LOSSES, retry_exceptions=[Interrupted])(_call)
+        remote = ray.remote(num_cpus=1, num_gpus=gpu, max_retries=MAX_RETRIES, retry_exceptions=[Interrupted])(_call)
         left = {remote.remote(run, cell): cell for cell in cells}
         begun = 0
         try:
             while left:
-                # Ray takes tasks in the order in which they came, as many as it has room for
+                # Ray starts tasks in the order of submission, as many as there are free resources for
                 room = int(ray.cluster_resources().get("GPU" if gpu else "CPU", 1))
                 now = len(cells) - len(left) + room
                 for cell in cells[begun:now]:
@@ -105,16 +105,16 @@ def run_on_ray(run: Run, cells: list[Cell], address: str | None, gpus: bool) -> 
                 yield Event()
         finally:
             for reference in left:
-                ray.cancel(reference)  # a signal, on which training writes a checkpoint
+                ray.cancel(reference)  # sends a signal; training then writes a checkpoint
             if left:
-                ray.wait(list(left), num_returns=len(left), timeout=GOODBYE_SECONDS)
+                ray.wait(list(left), num_returns=len(left), timeout=SHUTDOWN_SECONDS)
     finally:
         if started:
             ray.shutdown()
 
 
-def _connected(address: str | None) -> tuple[Any, bool]:
-    """Ray, and whether it was not there before."""
+def _connect(address: str | None) -> tuple[Any, bool]:
+    """Ray, and whether this call started it."""
     try:
         import ray
     except ImportError as error:
@@ -142,14 +142,14 @@ def _ended(cell: Cell, reason: str) -> Event:
 
 
 def _process() -> ProcessPoolExecutor:
-    """A pool of one: the death of a process is then the death of one cell."""
-    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_begin_process)
+    """A pool of one process, so that a crash affects a single cell."""
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_init_process)
 
 
-def _begin_process() -> None:
-    """Leave Ctrl-C to the parent, which asks all to stop and waits; but do not outlive it.
+def _init_process() -> None:
+    """Leave Ctrl-C to the parent, which stops all processes, but do not outlive it.
 
-    A process whose parent was killed must not go on training what the next `bench run` trains.
+    An orphan must not go on training a cell that the next `bench run` trains.
     """
     with contextlib.suppress(AttributeError, OSError):
         os.setpgid(0, 0)
@@ -164,18 +164,18 @@ def _begin_process() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _end(everyone: set[ProcessPoolExecutor]) -> None:
-    """Ask all processes to stop, on which training writes a checkpoint, and wait for them."""
-    for pool in everyone:
+def _terminate(pools: set[ProcessPoolExecutor]) -> None:
+    """Ask all processes to stop (training then writes a checkpoint) and wait for them."""
+    for pool in pools:
         for process in list((pool._processes or {}).values()):
             process.terminate()
-    for pool in everyone:
+    for pool in pools:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 @contextlib.contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """What processes started meanwhile find in their environment, before they load a library that counts cores."""
+def _single_threaded() -> Iterator[None]:
+    """Limit numeric libraries to one thread in processes started within this context."""
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
     try:

@@ -1,4 +1,4 @@
-"""The figures of a grid, in one style that can be read in grey: every row has its own mark and its name beside it."""
+"""The figures of a grid, readable without colour: every row has its own marker and its name beside it."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from fewtags.bench.grid import Row
-from fewtags.bench.records import Record, comparable, usual_seeds
+from fewtags.bench.records import Record, common_seeds, comparable
 from fewtags.bench.tables import NAMES, label, ordered
-from fewtags.utils.files import written_whole
+from fewtags.utils.files import atomic_write
 
 FORMATS = ("png", "svg", "pdf")
-# Rows that the eye should find first: Okabe and Ito's colours, a dash and a mark of their own; all others are grey.
-FOREMOST: dict[str, tuple[str, Any, str]] = {
+# Highlighted rows have a colour (Okabe and Ito), a dash pattern and a marker of their own; all others are grey.
+HIGHLIGHTED: dict[str, tuple[str, Any, str]] = {
     "d2l": ("#000000", "-", "*"),
     "neighbours": ("#D55E00", (0, (6, 1.5)), "h"),
     "cap": ("#0072B2", (0, (3, 1.2)), ">"),
@@ -24,7 +24,7 @@ FOREMOST: dict[str, tuple[str, Any, str]] = {
     "dicap": ("#CC79A7", (0, (5, 1.5, 1, 1.5)), "d"),
 }
 GREY = "#8A8A8A"
-# 24 marks that differ without colour: filled, hollow, light; hollow and light crosses would look filled
+# 24 markers that differ without colour: filled, hollow, light; hollow and light crosses would look filled
 MARKS = (*((mark, GREY) for mark in "os^DvPX<"), *((mark, "none") for mark in "os^Dv+x<"),
          *((mark, "#DDDDDD") for mark in "os^Dv12<"))  # fmt: skip
 STYLE: dict[Any, Any] = {
@@ -50,10 +50,10 @@ class Figure:
 
 
 def figures(records: Sequence[Record]) -> list[Figure]:
-    """Those that the records have something to show for."""
+    """The figures that the records have data for."""
     made = []
-    plain = [one for one in records if not _of_a_study(one)] or records
-    plain = comparable(plain, usual_seeds(one.cell for one in plain))
+    plain = [one for one in records if not _in_a_study(one)] or records
+    plain = comparable(plain, common_seeds(one.cell for one in plain))
     for share in sorted({one.labelled for one in records}, key=lambda share: (share is None, share)):
         mine = [one for one in plain if one.labelled == share and len(one.pseudo) > 1]
         if mine:
@@ -74,7 +74,7 @@ def figures(records: Sequence[Record]) -> list[Figure]:
 
 
 def save_figures(records: Sequence[Record], folder: Path) -> list[Path]:
-    """Draw all, each as PNG, SVG and PDF; the files."""
+    """Draw all figures, each as PNG, SVG and PDF; returns the files."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -86,9 +86,9 @@ def save_figures(records: Sequence[Record], folder: Path) -> list[Path]:
             drawn = figure.draw()
             for kind in FORMATS:
                 file = folder / f"{figure.name}.{kind}"
-                # without a date equal records give equal files
+                # no date, so that equal records give equal files
                 metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-                with written_whole(file) as target:
+                with atomic_write(file) as target:
                     drawn.savefig(target, format=kind, metadata=metadata)
                 files.append(file)
             pyplot.close(drawn)
@@ -113,13 +113,13 @@ def draw_pseudo(records: Sequence[Record], share: float | None) -> Any:
         axes.plot(at, mean, markevery=max(1, length // 8), **_line(row, rows))
         ends.append((row, float(at[-1]), float(mean[-1])))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    return _named_at_the_end(figure, axes, ends, rows)
+    return _label_curves(figure, axes, ends, rows)
 
 
 def studied(records: Sequence[Record], setting: str) -> list[Record]:
-    """Runs of D2L + MAT that differ from its defaults in this setting at most, one a value, share and seed.
+    """Runs of D2L + MAT that differ from its defaults at most in this setting, one per value, share and seed.
 
-    At each share only seeds that all its values have: what is compared must not differ in the images it was given.
+    At each share only seeds that all values have, so that all values are compared on the same labelled images.
     """
     mine = [one for one in records if one.method == "d2l" and set(one.settings) <= {setting}]
     found = {(one.labelled, value_of(one, setting), one.seed): one for one in mine}
@@ -132,7 +132,7 @@ def studied(records: Sequence[Record], setting: str) -> list[Record]:
 
 
 def value_of(record: Record, setting: str) -> str:
-    """What the setting was, given or not; 1 and 1.0 are the same."""
+    """The value of the setting, given or default; 1 and 1.0 are the same."""
     from fewtags.methods import make_method
 
     value = getattr(make_method("d2l", record.settings), setting)
@@ -140,7 +140,7 @@ def value_of(record: Record, setting: str) -> str:
 
 
 def draw_study(records: Sequence[Record], setting: str) -> Any:
-    """mAP over the values of one setting, a line a share, bars of one standard deviation over seeds."""
+    """mAP over the values of one setting, one line per share, error bars of one standard deviation over seeds."""
     title, axis = STUDIES[setting]
     mine = studied(records, setting)
     values = sorted({value_of(one, setting) for one in mine}, key=_number)
@@ -149,10 +149,10 @@ def draw_study(records: Sequence[Record], setting: str) -> Any:
         here = [one for one in mine if one.labelled == share]
         groups = [[one.figures["map"] for one in here if value_of(one, setting) == value] for value in values]
         where = [number for number, group in enumerate(groups) if group]
-        means, spread = np.transpose([_mean_and_spread(groups[number]) for number in where])
-        colour, dash, mark = list(FOREMOST.values())[place % len(FOREMOST)]
+        means, std = np.transpose([_mean_and_std(groups[number]) for number in where])
+        colour, dash, mark = list(HIGHLIGHTED.values())[place % len(HIGHLIGHTED)]
         name = "labels as given" if share is None else f"{100 * share:g} % labelled"
-        axes.errorbar(where, means, spread, color=colour, linestyle=dash, marker=mark,
+        axes.errorbar(where, means, std, color=colour, linestyle=dash, marker=mark,
                       markersize=6, capsize=3, label=name)  # fmt: skip
     axes.set_xticks(range(len(values)), values)
     axes.margins(x=0.08)
@@ -161,7 +161,7 @@ def draw_study(records: Sequence[Record], setting: str) -> Any:
 
 
 def draw_shares(records: Sequence[Record]) -> Any:
-    """mAP over the labelled share; a band of one standard deviation over seeds for the rows one looks for."""
+    """mAP over the labelled share; highlighted rows have a band of one standard deviation over seeds."""
     rows = ordered(dict.fromkeys(one.row for one in records if one.labelled is not None))
     title = "mAP over the share of labelled images"
     figure, axes = _axes(title, "labelled images, %", f"mAP, %; {_over_seeds(records)}", len(rows))
@@ -170,24 +170,24 @@ def draw_shares(records: Sequence[Record]) -> Any:
         mine = [one for one in records if one.row == row and one.labelled is not None]
         shares = sorted({one.labelled for one in mine if one.labelled is not None})
         groups = [[one.figures["map"] for one in mine if one.labelled == share] for share in shares]
-        mean, spread = np.transpose([_mean_and_spread(group) for group in groups])
+        mean, std = np.transpose([_mean_and_std(group) for group in groups])
         percent = [100 * share for share in shares]
         style = _line(row, rows)
         axes.plot(percent, mean, **style)
-        if row.name in FOREMOST:
-            axes.fill_between(percent, mean - spread, mean + spread, color=style["color"], alpha=0.10, linewidth=0)
+        if row.name in HIGHLIGHTED:
+            axes.fill_between(percent, mean - std, mean + std, color=style["color"], alpha=0.10, linewidth=0)
         ends.append((row, percent[-1], float(mean[-1])))
     ticks = sorted({100 * one.labelled for one in records if one.labelled is not None})
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    return _named_at_the_end(figure, axes, ends, rows)
+    return _label_curves(figure, axes, ends, rows)
 
 
 def draw_cost(records: Sequence[Record]) -> Any:
-    """Seconds a run against mAP at the share that most rows have; up and left is better."""
+    """Seconds per run against mAP at the share that most rows have; up and left is better."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     shares = dict.fromkeys(one.labelled for one in records)
-    # not sets: rows without a name keep the order of the records, and with it their marks
+    # not sets: rows without a name keep the order of the records, and so their markers
     rows_at = {share: dict.fromkeys(one.row for one in records if one.labelled == share) for share in shares}
     share = max(shares, key=lambda each: (len(rows_at[each]), each == 0.05))
     rows = ordered(rows_at[share])
@@ -202,10 +202,10 @@ def draw_cost(records: Sequence[Record]) -> Any:
         points.append(
             (float(np.mean([one.cost for one in mine])), float(np.mean([one.figures["map"] for one in mine])))
         )
-    # the list of names stands in the order of the heights
+    # the legend is in the order of mAP
     for place in sorted(range(len(rows)), key=lambda place: -points[place][1]):
         style = _line(rows[place], rows)
-        # where two lie on each other the open mark lies above the filled one
+        # open markers are drawn above filled ones
         style |= {"linestyle": "", "markersize": 7, "zorder": 3 if style.get("markerfacecolor") in (None, GREY) else 4}
         axes.plot(*points[place], label=label(rows[place]), **style)
     if max(x for x, _ in points) > 4 * min(x for x, _ in points) > 0:
@@ -217,13 +217,13 @@ def draw_cost(records: Sequence[Record]) -> Any:
     return figure
 
 
-def _of_a_study(record: Record) -> bool:
-    """Whether it is one of the many rows that have a figure of their own."""
+def _in_a_study(record: Record) -> bool:
+    """Whether a record belongs to a study, which has its own figure."""
     return record.row.name not in NAMES and record.method == "d2l" and len(STUDIES.keys() & record.settings.keys()) == 1
 
 
-def _mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
-    """One value has no spread, so nothing is drawn for it."""
+def _mean_and_std(values: Sequence[float]) -> tuple[float, float]:
+    """The standard deviation of a single value is NaN, which is not drawn."""
     return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
 
 
@@ -235,7 +235,7 @@ def _over_seeds(records: Sequence[Record]) -> str:
 
 
 def _axes(title: str, x: str, y: str, rows: int = 0) -> tuple[Any, Any]:
-    """Axes that are high enough for the names of so many rows beside them."""
+    """Axes tall enough for the names of `rows` rows beside them."""
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(5.2, max(3.4, LABEL_INCHES * rows + 1.0)))
@@ -246,11 +246,11 @@ def _axes(title: str, x: str, y: str, rows: int = 0) -> tuple[Any, Any]:
 
 
 def _line(row: Row, rows: Sequence[Row]) -> dict[str, Any]:
-    """Colour, dash, mark of a row; a row with a name looks the same in every figure, others come after these."""
-    if row.name in FOREMOST:
-        colour, dash, mark = FOREMOST[row.name]
+    """Colour, dash and marker of a row; a named row looks the same in every figure."""
+    if row.name in HIGHLIGHTED:
+        colour, dash, mark = HIGHLIGHTED[row.name]
         return {"color": colour, "linestyle": dash, "linewidth": 1.8, "marker": mark, "markersize": 6, "zorder": 3}
-    names = [name for name in NAMES if name not in FOREMOST]
+    names = [name for name in NAMES if name not in HIGHLIGHTED]
     names += [other.name for other in rows if other.name not in NAMES]
     mark, fill = MARKS[names.index(row.name) % len(MARKS)]
     return {
@@ -264,27 +264,27 @@ def _line(row: Row, rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _named_at_the_end(figure: Any, axes: Any, ends: Sequence[tuple[Row, float, float]], rows: Sequence[Row]) -> Any:
+def _label_curves(figure: Any, axes: Any, ends: Sequence[tuple[Row, float, float]], rows: Sequence[Row]) -> Any:
     """The name of every row right of the axes, at the height of its last point or as near as the others leave room."""
     low, high = axes.get_ylim()
     axes.set_ylim(low, high)
     apart = LABEL_INCHES / (figure.get_figheight() * axes.get_position().height)  # of the height of the axes
     order = sorted(ends, key=lambda end: end[2])
     heights = _spread_out([(y - low) / (high - low) for _, _, y in order], apart)
-    # the line of a row, then its mark, then its name; positions in shares of the axes
+    # a leader line, the marker and the name of each row; positions in axes coordinates
     for (row, x, y), height in zip(order, heights, strict=True):
         style = _line(row, rows)
         leader = {"arrowstyle": "-", "color": "#C8C8C8", "linewidth": 0.5, "shrinkA": 4, "shrinkB": 0}
         axes.annotate("", (1.03, height), (x, y), "axes fraction", "data", leader, annotation_clip=False)
         axes.plot(1.05, height, transform=axes.transAxes, clip_on=False, **style | {"linestyle": ""})
-        foremost = row.name in FOREMOST
+        highlighted = row.name in HIGHLIGHTED
         axes.text(1.075, height, label(row), transform=axes.transAxes, va="center", fontsize=8, color="black",
-                  fontweight="bold" if foremost else "normal")  # fmt: skip
+                  fontweight="bold" if highlighted else "normal")  # fmt: skip
     return figure
 
 
 def _spread_out(heights: Sequence[float], apart: float) -> list[float]:
-    """Ascending heights moved as little as needed to stand `apart`, within 0 and 1 as far as there is room."""
+    """Ascending heights moved as little as needed to be `apart`, within 0 and 1 if there is room."""
     placed: list[float] = []
     for height in heights:
         placed.append(max(height, placed[-1] + apart) if placed else max(0.0, height))

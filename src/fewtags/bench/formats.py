@@ -1,4 +1,4 @@
-"""A table for the terminal, as Markdown, CSV or LaTeX."""
+"""A table as terminal text, Markdown, CSV or LaTeX."""
 
 import csv
 import io
@@ -7,11 +7,11 @@ from typing import Any
 
 from fewtags.bench.tables import Entry, Table
 
-GAP = 2  # between two columns of a terminal
+GAP = 2  # characters between two columns on a terminal
 
 
 def as_text(tables: Sequence[Table], width: int = 100) -> str:
-    """As on a terminal of this width, without colours."""
+    """Plain text for a terminal of this width."""
     from rich.console import Console
 
     text = io.StringIO()
@@ -36,9 +36,9 @@ def as_markdown(tables: Sequence[Table]) -> str:
 
 
 def as_csv(tables: Sequence[Table]) -> str:
-    """One line a number: table, row, column, mean, standard deviation, seeds (done, wanted), best, noise.
+    """One line per number: table, row, column, mean, standard deviation, seeds (done, wanted), best, noise (tied).
 
-    What a table says below its numbers stands in lines without any: row `note`, the words as the column.
+    Notes of a table are lines without numbers: the row is `note`, the column is the text.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -46,15 +46,15 @@ def as_csv(tables: Sequence[Table]) -> str:
     for table in tables:
         for name, entries in table.lines:
             for column, one in zip(table.columns, entries, strict=True):
-                mean, spread = ("" if value is None else f"{value:.3f}" for value in (one.mean, one.spread))
-                writer.writerow([table.title, name, column, mean, spread, one.seeds, one.wanted, int(one.best),
-                                 int(one.noise)])  # fmt: skip
+                mean, std = ("" if value is None else f"{value:.3f}" for value in (one.mean, one.std))
+                writer.writerow([table.title, name, column, mean, std, one.seeds, one.wanted, int(one.best),
+                                 int(one.tied)])  # fmt: skip
         writer.writerows([table.title, "note", note, "", "", "", "", "", ""] for note in table.notes)
     return text.getvalue()
 
 
 def as_latex(tables: Sequence[Table]) -> str:
-    """booktabs tables, the notes in the caption; what LaTeX reads as commands is escaped."""
+    """booktabs tables with the notes in the caption; special characters are escaped."""
     parts = []
     for table in tables:
         caption = _tex(". ".join([table.title, *(f"{note[0].upper()}{note[1:]}" for note in table.notes)]))
@@ -70,7 +70,7 @@ def as_latex(tables: Sequence[Table]) -> str:
 
 
 def for_terminal(table: Table, width: int) -> Any:
-    """As rich shows it, notes beneath; columns that do not fit beside each other go below, with the names again."""
+    """A rich renderable with notes below; columns that do not fit continue below, with the row names repeated."""
     from rich.console import Group
     from rich.text import Text
 
@@ -79,7 +79,7 @@ def for_terminal(table: Table, width: int) -> Any:
     names = max(len(name) for name, _ in table.lines) + GAP
     beside = max(1, (width - names) // max(widths))  # columns
     count = -(-len(widths) // beside)
-    beside = -(-len(widths) // count)  # as many in every part
+    beside = -(-len(widths) // count)  # about the same number in every part
     shown = [_rich(table, range(start, min(start + beside, len(widths)))) for start in range(0, len(widths), beside)]
     notes = [note.replace("bold: best", "*: best") for note in table.notes]
     return Group(Text(table.title, style="bold"), *shown, *(Text(note, style="dim") for note in notes))
@@ -104,7 +104,7 @@ def _starred(one: Entry, digits: int) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that Markdown does not read as anything else."""
+    """Text with Markdown characters escaped."""
     return "".join("\\" + one if one in r"\`*_<|[]" else one for one in text)
 
 
@@ -116,5 +116,5 @@ def _tex(text: str) -> str:
 
 def _tex_entry(one: Entry, digits: int) -> str:
     text = _tex(one.text(digits).replace(" ~", "", 1))
-    text += r"$^{\sim}$" if one.noise else ""
+    text += r"$^{\sim}$" if one.tied else ""
     return rf"\textbf{{{text}}}" if one.best else text

@@ -1,4 +1,4 @@
-"""The state of a grid while it runs: a live table on a terminal, plain lines elsewhere."""
+"""The progress of a grid: a live table on a terminal, plain lines elsewhere."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ SIGNS = {"done": "●", "running": "◐", "failed": "✗", "waiting": "·"}
 
 
 class Live:
-    """Is told of everything that happens to a cell."""
+    """Shows the state of every cell; call `update` with every event."""
 
     def __init__(self, cells: Sequence[Cell], left: Sequence[Cell], failed: dict[Cell, str]) -> None:
         self._state = dict.fromkeys(cells, "done") | dict.fromkeys(left, "waiting") | dict.fromkeys(failed, "failed")
@@ -42,8 +42,8 @@ class Live:
         elif kind is not None:
             say(self.summary())
 
-    def tell(self, event: Event) -> None:
-        """Show what changed; where there is no terminal, say it, or after a while how far all is."""
+    def update(self, event: Event) -> None:
+        """Show a change; without a terminal, print a line when a cell ends, else every LINE_SECONDS."""
         now = time.monotonic()
         if event.cell is not None:
             self._state[event.cell] = event.what
@@ -66,13 +66,13 @@ class Live:
         ended = self._wanted - count["waiting"] - count["running"]
         if 0 < ended < self._wanted:
             pace = (self._last_end - self._start) / ended
-            gone = time.monotonic() - self._last_end  # counts for the running cells, never for those that wait
+            gone = time.monotonic() - self._last_end  # progress of the running cells, not of the waiting ones
             seconds = max(pace * (self._wanted - ended) - gone, pace * count["waiting"])
             words.append(f"{duration(seconds)} left")
         return ", ".join(words)
 
     def table(self) -> Any:
-        """A line a row, a column a labelled share: what each seed is at."""
+        """One line per row, one column per labelled share: the state of each seed."""
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
@@ -88,5 +88,5 @@ class Live:
             table.add_column("as given" if share is None else f"{100 * share:g} %")
         for row, mine in marks.items():
             table.add_row(Text(row.name), *mine.values())
-        # the summary above: a terminal that is too low for the table cuts its end off
+        # the summary comes first: a terminal too short for the table cuts off its end
         return Group(Text(self.summary(), style="italic"), table)

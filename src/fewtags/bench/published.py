@@ -1,4 +1,4 @@
-"""What the papers report (mAP, CF1, OF1 in percent), to stand beside what was measured here."""
+"""The figures published in the papers (mAP, CF1, OF1 in percent), for comparison."""
 
 from dataclasses import dataclass
 
@@ -46,7 +46,7 @@ _MAP = {
         "D2L + MAT": (38.09, 46.86, 50.25, 51.61, 52.64),
     },
 }  # fmt: skip
-_ABLATION = {  # from 5 % on
+_ABLATION = {  # from 5 % upwards
     "voc": {"MAT": (76.87, 82.59, 84.29, 85.16), "MAT + CDD": (77.11, 83.48, 85.72, 86.55)},
     "coco": {"MAT": (65.03, 68.87, 70.54, 71.54), "MAT + CDD": (66.07, 70.72, 72.92, 74.26)},
     "nus": {"MAT": (45.26, 48.88, 50.23, 51.20), "MAT + CDD": (45.74, 49.30, 50.83, 52.04)},
@@ -66,13 +66,13 @@ _DICAP = {"voc": {0.05: 83.53, 0.10: 87.92}, "coco": {0.05: 70.07, 0.10: 73.55},
 
 @dataclass(frozen=True)
 class Published:
-    """The figures of one data set."""
+    """The published figures of one data set."""
 
     data: str  # voc, coco, nus
-    protocol: str  # how theirs were made and ours were, in words
+    protocol: str  # how the papers' figures and ours were obtained
 
     def figure(self, label: str, name: str, share: float | None) -> float | None:
-        """mAP, CF1 or OF1 of a row at a share, None where nothing was published."""
+        """mAP, CF1 or OF1 of a row at a share; None if not published."""
         if label == "DiCaP":
             return _DICAP[self.data].get(share or 0.0) if name == "map" else None
         if share not in SHARES:
@@ -85,7 +85,7 @@ class Published:
 
 
 def published(data: str, ours: str) -> Published | None:
-    """The papers' figures for a data set (`voc:PATH`, …), None where there are none; ours: our protocol in words."""
+    """The papers' figures for a data set (`voc:PATH`, …) or None; ours: a description of our protocol."""
     kind = data.partition(":")[0]
     if kind not in _MAP:
         return None

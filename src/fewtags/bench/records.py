@@ -1,4 +1,4 @@
-"""What tables and figures need of a finished cell: record.json beside its model, a line of records.jsonl to share."""
+"""The record of a finished cell, for tables and figures: record.json in its run folder, one line of records.jsonl."""
 
 import json
 from collections import Counter
@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fewtags.bench.grid import Cell, Row, row_of
 from fewtags.errors import UserError
-from fewtags.metrics.bootstrap import redraw, redrawn_figures
+from fewtags.metrics.bootstrap import bootstrap, bootstrap_figures
 from fewtags.thresholds import decide, metric_adaptive
 from fewtags.training.run_folder import RunFolder
 from fewtags.utils.files import write_text
@@ -30,11 +30,11 @@ class Record:
     settings: dict[str, str]
     labelled: float | None
     seed: int
-    figures: dict[str, float]  # map, cf1, of1 (with the thresholds that tag), map_paper, …
-    rules: dict[str, dict[str, float]]  # cf1 and of1 under each rule of decision
-    pseudo: list[dict[str, float]]  # of every epoch of the main stage: cf1, cp, cr, positives
-    epochs: list[dict[str, float]]  # epochs in which the test split was measured: epoch, map
-    draws: dict[str, list[float]]  # figures under other draws of the test images; see fewtags.metrics.bootstrap
+    figures: dict[str, float]  # map, cf1, of1 (with the tagging thresholds), map_paper, …
+    rules: dict[str, dict[str, float]]  # cf1 and of1 under each decision rule
+    pseudo: list[dict[str, float]]  # pseudo-labels of every main-stage epoch: cf1, cp, cr, positives
+    epochs: list[dict[str, float]]  # epochs in which the test split was evaluated: epoch, map
+    draws: dict[str, list[float]]  # figures of bootstrap samples of the test images; see fewtags.metrics.bootstrap
     cpu_seconds: float
     peak_memory_mb: int | None
     backbone: str
@@ -43,17 +43,17 @@ class Record:
     protocol: str
     features: str
     images: dict[str, int]
-    seconds: float | None = None  # by the clock
+    seconds: float | None = None  # wall-clock time
     made: dict[str, Any] = field(default_factory=dict)  # command, commit, versions, cores
 
     @cached_property
     def row(self) -> Row:
-        """The line of a table that it belongs to."""
+        """Its row in a table."""
         return row_of(self.method, self.settings)
 
     @property
     def cost(self) -> float:
-        """Seconds: of CPU on stored features, however busy the machine was; by the clock where every weight learns."""
+        """CPU seconds on stored features, which do not depend on load; wall-clock seconds if every weight learns."""
         return self.cpu_seconds if self.tune == "heads" or self.seconds is None else self.seconds
 
     @cached_property
@@ -66,17 +66,17 @@ _RECORD = TypeAdapter(Record)
 
 
 def finished(run: Path) -> bool:
-    """Whether a cell is done: its record is the last thing that is written into its run folder."""
+    """Whether a cell is done: its record is written last into its run folder."""
     return (run / FILE_OF_A_CELL).exists()
 
 
 def keep_record(cell: Cell, run: Path) -> None:
-    """Read a run folder once, where it was trained, and keep what tables and figures need of it."""
+    """Write the record of a run into its folder."""
     write_text(run / FILE_OF_A_CELL, _line(record_of(cell, run)))
 
 
 def record_of(cell: Cell, run: Path) -> Record:
-    """Read a trained run folder."""
+    """The record of a finished run folder."""
     folder = RunFolder(run)
     config, result = folder.config(), json.loads((run / "result.json").read_text(encoding="utf-8"))
     main = [one for one in folder.records() if one["stage"] == "main"]
@@ -84,7 +84,7 @@ def record_of(cell: Cell, run: Path) -> Record:
     draws: dict[str, list[float]] = {}
     if "test_targets" in scores:
         thresholds = metric_adaptive(scores["labelled"], scores["labelled_targets"], "f1")
-        found = redrawn_figures(redraw(scores["test"], scores["test_targets"], decide(scores["test"], thresholds)))
+        found = bootstrap_figures(bootstrap(scores["test"], scores["test_targets"], decide(scores["test"], thresholds)))
         draws = {name: _percent_list(values) for name, values in found.items()}
     made = run / "made.json"
     return Record(
@@ -113,25 +113,25 @@ def record_of(cell: Cell, run: Path) -> Record:
 
 
 def read_records(folder: Path) -> list[Record]:
-    """What records.jsonl of a folder holds."""
+    """The records in records.jsonl of a folder."""
     file = folder / FILE
     if not file.is_file():
         return []
     lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    remedy = "remove this line; `fewtags bench run` makes what is then missing"
+    remedy = "remove this line and repeat the `fewtags bench run`"
     return [
         _parsed(line, f"{file}, line {number}", remedy) for number, line in enumerate(lines, start=1) if line.strip()
     ]
 
 
 def refresh_records(folder: Path, cells: Iterable[Cell]) -> list[Record]:
-    """The records of a grid's finished cells in the order of the grid; new ones are added to records.jsonl."""
+    """The records of a grid's finished cells, in the order of the grid; new ones are added to records.jsonl."""
     cells = list(cells)
     known = {one.cell: one for one in read_records(folder)}
     fresh = [cell for cell in cells if cell not in known and finished(folder / cell.folder)]
     for cell in fresh:
         file = folder / cell.folder / FILE_OF_A_CELL
-        remedy = "remove the file and give the `fewtags bench run` once more"
+        remedy = "remove the file and repeat the `fewtags bench run`"
         known[cell] = _parsed(file.read_text(encoding="utf-8", errors="replace"), str(file), remedy)
     found = [known[cell] for cell in cells if cell in known]
     if fresh:
@@ -139,10 +139,10 @@ def refresh_records(folder: Path, cells: Iterable[Cell]) -> list[Record]:
     return found
 
 
-def usual_seeds(cells: Iterable[Cell]) -> dict[float | None, frozenset[int]]:
-    """At every share the seeds that most rows have: only means over the same seeds can be compared.
+def common_seeds(cells: Iterable[Cell]) -> dict[float | None, frozenset[int]]:
+    """Per share, the set of seeds that most rows have: only means over the same seeds can be compared.
 
-    Of sets that equally many have the smallest: rows with more seeds have these too, as a rule.
+    Ties go to the smallest set: rows with more seeds usually include these.
     """
     seeds: dict[float | None, dict[Row, set[int]]] = {}
     for cell in cells:
@@ -151,14 +151,14 @@ def usual_seeds(cells: Iterable[Cell]) -> dict[float | None, frozenset[int]]:
     return {share: max(count, key=lambda some: (count[some], -len(some))) for share, count in counted.items()}
 
 
-def comparable(records: Sequence[Record], usual: Mapping[float | None, frozenset[int]]) -> list[Record]:
-    """The records of usual seeds; all of a row that has none of these."""
-    have = {(one.row, one.labelled) for one in records if one.seed in usual[one.labelled]}
-    return [one for one in records if one.seed in usual[one.labelled] or (one.row, one.labelled) not in have]
+def comparable(records: Sequence[Record], common: Mapping[float | None, frozenset[int]]) -> list[Record]:
+    """The records with common seeds; all records of a row that has none of these."""
+    have = {(one.row, one.labelled) for one in records if one.seed in common[one.labelled]}
+    return [one for one in records if one.seed in common[one.labelled] or (one.row, one.labelled) not in have]
 
 
-def forget_records(folder: Path, cells: Iterable[Cell]) -> None:
-    """Drop what records.jsonl says of cells that will run (again)."""
+def drop_records(folder: Path, cells: Iterable[Cell]) -> None:
+    """Remove the records of these cells, which will run (again), from records.jsonl."""
     records, gone = read_records(folder), set(cells)
     if any(one.cell in gone for one in records):
         _write(folder, [one for one in records if one.cell not in gone])

@@ -1,4 +1,4 @@
-"""Runs what is missing of a grid. Finished cells stay, begun ones go on, broken ones wait for `--retry`."""
+"""Runs the missing cells of a grid. Finished cells stay, started ones resume, failed ones wait for `--retry`."""
 
 import contextlib
 import shutil
@@ -10,7 +10,7 @@ from typing import Literal
 from fewtags.bench.engines import default_jobs, run_here, run_on_ray
 from fewtags.bench.grid import Cell, Grid, Row, load_grid, save_grid
 from fewtags.bench.live import Live
-from fewtags.bench.records import finished, forget_records, read_records, refresh_records
+from fewtags.bench.records import drop_records, finished, read_records, refresh_records
 from fewtags.bench.task import Task, job_of
 from fewtags.data import Role, hide, read
 from fewtags.errors import Interrupted, UserError
@@ -21,7 +21,7 @@ from fewtags.utils.files import write_text
 from fewtags.utils.progress import Progress
 from fewtags.utils.stopping import StopRequest
 
-KEPT = "stopped; finished cells stay, begun ones go on from their checkpoints with the same command"
+STOPPED = "stopped; finished cells are kept, the same command resumes the others from their checkpoints"
 
 
 def run_grid(
@@ -32,23 +32,23 @@ def run_grid(
     address: str | None = None,
     retry: bool = False,
 ) -> dict[Cell, str]:
-    """Run what is missing and return the cells that failed, each with the reason."""
+    """Run the missing cells; returns the failed cells, each with the reason."""
     _check_folder(folder, grid)
     with StopRequest().listening() as stop:
         kinds = check_cells(grid)
-        _make(folder)
-        with _alone(folder):
-            wanted = _grown(folder, grid)
+        _make_folder(folder)
+        with _locked(folder):
+            wanted = _merged(folder, grid)
             save_grid(folder, wanted)
             if retry:
-                _forget_failures(folder, grid)
+                _clear_failures(folder, grid)
             failed = {cell: failure(folder, cell) for cell in grid.cells if _failure_file(folder, cell).exists()}
-            # a record without a run folder is enough: records are kept and shared, run folders need not be
+            # a record without a run folder is enough: only records need to be kept
             done = {one.cell for one in read_records(folder) if not (folder / one.cell.folder).exists()}
             done |= {cell for cell in grid.cells if finished(folder / cell.folder)}
             left = [cell for cell in grid.cells if cell not in failed and cell not in done]
             if left:
-                forget_records(folder, left)
+                drop_records(folder, left)
                 compute_features(kinds, stop)
                 task = Task(folder, grid)
                 if engine == "ray":
@@ -58,8 +58,8 @@ def run_grid(
                 with contextlib.closing(events), Live(grid.cells, left, failed) as live:
                     for event in events:
                         if stop.requested:
-                            raise Interrupted(KEPT)
-                        live.tell(event)
+                            raise Interrupted(STOPPED)
+                        live.update(event)
                         if event.what == "failed" and event.cell is not None:
                             failed[event.cell] = event.reason
                             write_text(_failure_file(folder, event.cell), event.reason)
@@ -68,7 +68,7 @@ def run_grid(
 
 
 def check_cells(grid: Grid) -> list[Job]:
-    """Refuse what cannot run before anything is written; returns a job for every kind of features that is needed."""
+    """Check all cells before anything is written; returns one job for every kind of features that is needed."""
     labels, split = grid.options.get("labels"), grid.options.get("split", "paper")
     catalogue = read(grid.data, None if labels is None else Path(labels))
     for share, seed in dict.fromkeys((cell.labelled, cell.seed) for cell in grid.cells):
@@ -82,24 +82,24 @@ def check_cells(grid: Grid) -> list[Job]:
         for cell in first.values():
             job = job_of(grid, cell)
             if job.recipe.tune == "heads":
-                kinds.setdefault(_kind(job), job)
+                kinds.setdefault(_features_key(job), job)
             progress.advance()
     return list(kinds.values())
 
 
 def compute_features(jobs: list[Job], stop: StopRequest) -> None:
-    """Everything that frozen backbones say of the images, once, on all cores, before the cells share it."""
+    """Compute the features of frozen backbones once, on all cores, before the cells use them."""
     for job in jobs:
         how = job.preparation(make_fabric(job.recipe), stop)
-        # whatever a seed hides, its features are there: no image is labelled, and all have strong views if one may
+        # features for any split: every image counts as unlabelled, and has strong views if any image may need them
         everything = replace(how, uses_unlabelled=how.uses_unlabelled or job.recipe.labelled_view == "strong")
         roles = job.catalogue.roles.copy()
         roles[roles == Role.LABELLED] = Role.UNLABELLED
         extract_features(replace(job.catalogue, roles=roles), everything)
 
 
-def _kind(job: Job) -> tuple[object, ...]:
-    """What the stored features of a run depend on."""
+def _features_key(job: Job) -> tuple[object, ...]:
+    """The settings that the stored features of a run depend on."""
     shape = ("size", "strong_draws", "features", "patch_source", "patch_size", "scaling", "labelled_view")
     method = job.method
     return (
@@ -110,7 +110,7 @@ def _kind(job: Job) -> tuple[object, ...]:
 
 
 def failure(folder: Path, cell: Cell) -> str:
-    """Why a cell failed; empty if it did not."""
+    """The reason why a cell failed; empty if it did not."""
     file = _failure_file(folder, cell)
     return file.read_text(encoding="utf-8", errors="surrogateescape") if file.exists() else ""
 
@@ -120,7 +120,7 @@ def _failure_file(folder: Path, cell: Cell) -> Path:
     return run.parent / f"{run.name}.failed"
 
 
-def _forget_failures(folder: Path, grid: Grid) -> None:
+def _clear_failures(folder: Path, grid: Grid) -> None:
     for cell in grid.cells:
         if failure(folder, cell):
             shutil.rmtree(folder / cell.folder, ignore_errors=True)
@@ -128,20 +128,20 @@ def _forget_failures(folder: Path, grid: Grid) -> None:
 
 
 def _check_folder(folder: Path, grid: Grid) -> None:
-    """Refuse a folder that belongs to something else, before anything is written into it."""
+    """Refuse a folder with other content, before anything is written into it."""
     if (folder / "grid.json").exists():
-        _grown(folder, grid)
-    elif folder.exists() and (not folder.is_dir() or any(not _ours(path) for path in folder.iterdir())):
+        _merged(folder, grid)
+    elif folder.exists() and (not folder.is_dir() or any(not _is_leftover(path) for path in folder.iterdir())):
         raise UserError(f"{folder} exists and is no grid of runs; choose another --out")
 
 
-def _ours(path: Path) -> bool:
-    """What a kill before the first cell leaves."""
+def _is_leftover(path: Path) -> bool:
+    """Whether a path was left by a run that was killed before its first cell."""
     return path.name == "lock" or path.name.startswith(".grid.json.")
 
 
-def _grown(folder: Path, grid: Grid) -> Grid:
-    """The grid, and the cells that the folder is meant to hold already."""
+def _merged(folder: Path, grid: Grid) -> Grid:
+    """The grid, merged with the grid that the folder already holds."""
     if not (folder / "grid.json").exists():
         return grid
     before = load_grid(folder)
@@ -155,7 +155,7 @@ def _grown(folder: Path, grid: Grid) -> Grid:
     return before.with_cells_of(grid)
 
 
-def _make(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -163,8 +163,8 @@ def _make(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One `bench run` at a time works on a folder, where the system has file locks."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Allow one `bench run` per folder, if the system has file locks."""
     with (folder / "lock").open("a") as file:
         with contextlib.suppress(ImportError):
             import fcntl

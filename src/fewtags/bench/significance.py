@@ -1,7 +1,6 @@
-"""How far a difference may be chance: every run is measured on the same draws of the test images.
+"""Paired bootstrap test of two rows of a table: both are evaluated on the same samples of the test images.
 
-The difference of two runs, draw by draw (fewtags.metrics.bootstrap), is a paired test; over several seeds the seeds are
-drawn too.
+With several seeds, the seeds are resampled too. See fewtags.metrics.bootstrap.
 """
 
 from collections.abc import Mapping
@@ -12,18 +11,18 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
-def difference(ours: Mapping[int, Floats], theirs: Mapping[int, Floats]) -> tuple[float, float] | None:
-    """The middle 95 % of (ours - theirs) over draws of images and of the seeds that both have; None without any."""
+def difference_interval(ours: Mapping[int, Floats], theirs: Mapping[int, Floats]) -> tuple[float, float] | None:
+    """The 95 % bootstrap interval of ours - theirs, over images and common seeds; None without a common seed."""
     seeds = sorted(ours.keys() & theirs.keys())
     if not seeds:
         return None
-    table = np.stack([np.asarray(ours[seed]) - np.asarray(theirs[seed]) for seed in seeds])  # [seeds, draws]
-    low, high = np.percentile(_choices(len(seeds)) @ table, [2.5, 97.5])
-    return round(float(low), 9), round(float(high), 9)  # a zero that was added up in another order is a zero
+    table = np.stack([np.asarray(ours[seed]) - np.asarray(theirs[seed]) for seed in seeds])  # [seeds, samples]
+    low, high = np.percentile(_seed_weights(len(seeds)) @ table, [2.5, 97.5])
+    return round(float(low), 9), round(float(high), 9)  # removes rounding errors around zero
 
 
-def _choices(seeds: int) -> Floats:
-    """How much each seed weighs in every draw of as many seeds [draws, seeds]: all of up to five, else some."""
+def _seed_weights(seeds: int) -> Floats:
+    """The weight of each seed in every resample [resamples, seeds]: all resamples of up to five seeds, else some."""
     if seeds <= 5:
         chosen = np.indices((seeds,) * seeds).reshape(seeds, -1).T
     else:
@@ -32,7 +31,7 @@ def _choices(seeds: int) -> Floats:
     return weights
 
 
-def is_noise(ours: Mapping[int, Floats], theirs: Mapping[int, Floats]) -> bool:
-    """Whether the difference may be chance; without a common seed nothing is shown, so it may be."""
-    found = difference(ours, theirs)
-    return found is None or found[0] <= 0 <= found[1]
+def is_significant(ours: Mapping[int, Floats], theirs: Mapping[int, Floats]) -> bool:
+    """Whether the interval of the difference excludes zero; False without a common seed."""
+    interval = difference_interval(ours, theirs)
+    return interval is not None and not interval[0] <= 0 <= interval[1]

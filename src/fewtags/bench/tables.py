@@ -1,4 +1,4 @@
-"""The tables of a grid: methods × labelled shares, mean ± standard deviation over seeds, with what may be noise."""
+"""The tables of a grid: methods × labelled shares, mean ± standard deviation over seeds, with a significance test."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,11 +9,11 @@ import numpy as np
 
 from fewtags.bench.grid import ABLATION, PAPER, Cell, Row
 from fewtags.bench.published import Published
-from fewtags.bench.records import Record, comparable, usual_seeds
-from fewtags.bench.significance import is_noise
+from fewtags.bench.records import Record, common_seeds, comparable
+from fewtags.bench.significance import is_significant
 from fewtags.metrics.decision_rules import RULES
 
-# Rows of which the paper shows the best under one name.
+# Groups of rows that the paper shows as one: the best of them.
 FAMILIES = {"LL-*": ("ll_r", "ll_ct", "ll_cp"), "Top-*": ("top_1", "top_k")}
 NAMES = {
     "bce": "BCE", "asl": "ASL", "plc": "PLC", "iat": "IAT", "adsh": "ADSH", "freematch": "FreeMatch", "drml": "DRML",
@@ -27,27 +27,27 @@ ORDER = [*PAPER, "mat", "mat+cdd", "d2l-quantiles", "asl-views", "cap-views", "d
 
 @dataclass(frozen=True)
 class Entry:
-    """One number of a table, or its absence."""
+    """One cell of a table."""
 
-    mean: float | None = None  # None: there is none
-    spread: float | None = None  # standard deviation over seeds; None with one seed
-    seeds: int = 0  # that are done
+    mean: float | None = None  # None: no value
+    std: float | None = None  # standard deviation over seeds; None with one seed
+    seeds: int = 0  # finished seeds
     wanted: int = 0  # seeds that the grid asks for
     best: bool = False
-    noise: bool = False  # not told apart from the best by the paired test
+    tied: bool = False  # not significantly different from the best
 
     def text(self, digits: int = 1) -> str:
-        """`87.7 ± 0.5`, with ~ where it may be as good as the best, `(2 of 3)` where seeds are missing, – for none."""
+        """`87.7 ± 0.5`, with ~ if tied with the best, `(2 of 3)` if seeds are missing, – without a value."""
         if self.mean is None:
             return "–" if self.wanted else ""
-        spread = "" if self.spread is None else f" ± {self.spread:.{digits}f}"
+        std = "" if self.std is None else f" ± {self.std:.{digits}f}"
         part = f" ({self.seeds} of {self.wanted})" if self.seeds < self.wanted else ""
-        return f"{self.mean:.{digits}f}{spread}{' ~' if self.noise else ''}{part}"
+        return f"{self.mean:.{digits}f}{std}{' ~' if self.tied else ''}{part}"
 
 
 @dataclass(frozen=True)
 class Table:
-    """Lines of entries under a title."""
+    """A title, lines of entries, and notes."""
 
     title: str
     columns: list[str]
@@ -57,20 +57,22 @@ class Table:
 
 
 class Measure(NamedTuple):
-    """A figure of a run."""
+    """A figure of a run that tables show."""
 
     title: str
     of: Callable[[Record], float | None]
-    draws: str = ""  # its name in Record.draws, where the paired test can be made
-    more: bool = True  # is better
+    draws: str = ""  # its name in Record.draws, if there is one for the paired test
+    higher_is_better: bool = True
     digits: int = 1
 
 
 MAP = Measure("mAP, %", lambda one: one.figures.get("map"), "map")
 PSEUDO = Measure("CF1 of the last pseudo-labels, %", lambda one: (one.pseudo or [{}])[-1].get("cf1"))
-SECONDS = Measure("seconds a run (of CPU, where features are at hand)", lambda one: one.cost, more=False, digits=0)
-MEMORY = Measure("peak memory, MB", lambda one: one.peak_memory_mb, more=False, digits=0)
-NOISE = "~: not told apart from the best by a paired bootstrap over seeds and test images (95 %)"
+SECONDS = Measure(
+    "seconds a run (of CPU, where features are at hand)", lambda one: one.cost, higher_is_better=False, digits=0
+)
+MEMORY = Measure("peak memory, MB", lambda one: one.peak_memory_mb, higher_is_better=False, digits=0)
+TIED = "~: not told apart from the best by a paired bootstrap over seeds and test images (95 %)"
 UNTESTED = "no paired test"
 TESTED = "mat"  # the rule whose CF1 and OF1 are in Record.draws
 
@@ -78,12 +80,12 @@ TESTED = "mat"  # the rule whose CF1 and OF1 are in Record.draws
 def tables(
     records: Sequence[Record], cells: Iterable[Cell], rule: str = "mat", paper: Published | None = None
 ) -> list[Table]:
-    """Everything that a grid shows: quality by share, the rules of decision, the ablation, the cost."""
+    """All tables of a grid: quality by share, decision rules, ablation, cost."""
     every_record, every_cell = records, list(cells)
-    usual = usual_seeds(every_cell)
-    records = comparable(records, usual)
+    common = common_seeds(every_cell)
+    records = comparable(records, common)
     rows_of_shares = dict.fromkeys((cell.row, cell.labelled) for cell in every_cell)
-    cells = [Cell(row, share, seed) for row, share in rows_of_shares for seed in sorted(usual[share])]
+    cells = [Cell(row, share, seed) for row, share in rows_of_shares for seed in sorted(common[share])]
     quality = {"map": MAP, "cf1": f1_measure("cf1", rule), "of1": f1_measure("of1", rule)}
     made = [_by_share(records, cells, one, published=_published(paper, name)) for name, one in quality.items()]
     made.append(_by_share(records, cells, PSEUDO))
@@ -92,7 +94,7 @@ def tables(
     if {"mat", "d2l"} <= {cell.row.name for cell in ablation}:
         measure = MAP._replace(title=f"Ablation of D2L + MAT: {MAP.title}")
         made.append(_by_share(records, ablation, measure, names=PARTS, published=_published(paper, "map")))
-    extra = {(cell.row, cell.labelled) for cell in every_cell if cell.seed not in usual[cell.labelled]}
+    extra = {(cell.row, cell.labelled) for cell in every_cell if cell.seed not in common[cell.labelled]}
     longer = [cell for cell in every_cell if (cell.row, cell.labelled) in extra]
     theirs = [one for one in every_record if (one.row, one.labelled) in extra]
     made.append(_by_share(theirs, longer, MAP._replace(title=f"{MAP.title}; rows with more seeds, over all")))
@@ -104,7 +106,7 @@ def tables(
 
 
 def f1_measure(figure: str, rule: str) -> Measure:
-    """CF1 or OF1 under a rule of decision; draws of the test images are kept for one alone."""
+    """CF1 or OF1 under a decision rule; bootstrap samples are stored for one rule only."""
     return Measure(
         f"{figure.upper()}, %; decided by {RULES[rule]}",
         lambda one: one.rules.get(rule, {}).get(figure),
@@ -118,7 +120,7 @@ def missing_cells(records: Sequence[Record], cells: Iterable[Cell]) -> list[Cell
     return [cell for cell in cells if cell not in there]
 
 
-Figure = Callable[[str, float | None], float | None]  # what was published of a row at a share
+Figure = Callable[[str, float | None], float | None]  # (row, share) -> published figure
 
 
 def _by_share(
@@ -128,12 +130,12 @@ def _by_share(
     names: Mapping[str, str] | None = None,
     published: Figure | None = None,
 ) -> Table:
-    """One figure: a line a row (with names, only these, in their order), a column a share."""
-    rows = [row for row in ordered(dict.fromkeys(cell.row for cell in cells)) if _has(row, records, measure)]
+    """One figure: one line per row (with `names`, only these, in their order), one column per share."""
+    rows = [row for row in ordered(dict.fromkeys(cell.row for cell in cells)) if _has_figure(row, records, measure)]
     if names is not None:
         rows.sort(key=lambda row: list(names).index(row.name))
     columns, heads = [], []
-    theirs: dict[int, float | None] = {}  # columns of published figures, and of which share
+    theirs: dict[int, float | None] = {}  # column of published figures -> its share
     for share in _shares(cells):
         columns.append(_column(records, cells, rows, share, measure))
         heads.append("labels as given" if share is None else f"{100 * share:g} %")
@@ -144,13 +146,13 @@ def _by_share(
             heads.append(f"{heads[-1]}, paper")
     called = [label(row) if names is None else names[row.name] for row in rows]
     lines = [(name, [column[place] for column in columns]) for place, name in enumerate(called)]
-    if measure.more and names is None:
+    if measure.higher_is_better and names is None:
         lines = _with_families(rows, lines, published, theirs)
     return Table(measure.title, heads, lines, _notes(lines, measure), measure.digits)
 
 
-def _has(row: Row, records: Sequence[Record], measure: Measure) -> bool:
-    """Whether a row can have such a figure: one that only learns from labels has no pseudo-labels to judge."""
+def _has_figure(row: Row, records: Sequence[Record], measure: Measure) -> bool:
+    """Whether a row can have this figure: a supervised method has no pseudo-labels."""
     mine = [one for one in records if one.row == row]
     return not mine or any(measure.of(one) is not None for one in mine)
 
@@ -162,13 +164,13 @@ def _shares(cells: Iterable[Cell]) -> list[float | None]:
 def _column(
     records: Sequence[Record], cells: Sequence[Cell], rows: Sequence[Row], share: float | None, measure: Measure
 ) -> list[Entry]:
-    """The entries of one column, the best marked, and what cannot be told apart from it."""
-    able = {row for row in rows if _has(row, records, measure)}
+    """The entries of one column, with the best and those tied with it marked."""
+    able = {row for row in rows if _has_figure(row, records, measure)}
     wanted = Counter(cell.row for cell in cells if cell.labelled == share and cell.row in able)
     groups = [{one.seed: one for one in records if one.row == row and one.labelled == share} for row in rows]
     known = [[value for one in group.values() if (value := measure.of(one)) is not None] for group in groups]
     means = [float(np.mean(values)) if values else None for values in known]
-    best = max((mean for mean in means if mean is not None), default=None) if measure.more else None
+    best = max((mean for mean in means if mean is not None), default=None) if measure.higher_is_better else None
     top = next((group for group, mean in zip(groups, means, strict=True) if mean is not None and mean == best), {})
     entries = []
     for row, group, values, mean in zip(rows, groups, known, means, strict=True):
@@ -176,22 +178,22 @@ def _column(
         entries.append(
             Entry(
                 mean=mean,
-                spread=float(np.std(values, ddof=1)) if len(values) > 1 else None,
+                std=float(np.std(values, ddof=1)) if len(values) > 1 else None,
                 seeds=len(values),
                 wanted=wanted[row],
                 best=is_best,
-                noise=mean is not None and not is_best and _may_be_noise(group, top, measure.draws),
+                tied=mean is not None and not is_best and _is_tied(group, top, measure.draws),
             )
         )
     return entries
 
 
-def _may_be_noise(group: Mapping[int, Record], top: Mapping[int, Record], name: str) -> bool:
-    """Whether a row may be as good as the best; False where no draws were kept to tell."""
+def _is_tied(group: Mapping[int, Record], top: Mapping[int, Record], name: str) -> bool:
+    """Whether a row does not differ significantly from the best; False without bootstrap samples."""
     ours, theirs = (
         {seed: np.asarray(one.draws[name]) for seed, one in some.items() if name in one.draws} for some in (group, top)
     )
-    return bool(ours) and bool(theirs) and is_noise(ours, theirs)
+    return bool(ours) and bool(theirs) and not is_significant(ours, theirs)
 
 
 def _with_families(
@@ -200,14 +202,14 @@ def _with_families(
     published: Figure | None,
     theirs: Mapping[int, float | None],
 ) -> list[tuple[str, list[Entry]]]:
-    """After the last of each family the best of it in every column, as the paper shows them."""
+    """Insert, after each family, a line with its best entry in every column, as in the paper."""
     after: dict[int, tuple[str, list[Entry]]] = {}
     for family, members in FAMILIES.items():
         places = [place for place, row in enumerate(rows) if row.name in members]
         if len(places) < 2:
             continue
-        best = [max(column, key=_height) for column in zip(*(lines[place][1] for place in places), strict=True)]
-        best = [replace(entry, best=False, noise=False) for entry in best]  # its own line says so
+        best = [max(column, key=_sort_value) for column in zip(*(lines[place][1] for place in places), strict=True)]
+        best = [replace(entry, best=False, tied=False) for entry in best]  # marked in the member's own line
         if published is not None:
             for column, share in theirs.items():
                 best[column] = Entry(published(family, share))
@@ -215,15 +217,15 @@ def _with_families(
     return [line for place, one in enumerate(lines) for line in ([one, after[place]] if place in after else [one])]
 
 
-def _height(entry: Entry) -> float:
+def _sort_value(entry: Entry) -> float:
     return -np.inf if entry.mean is None else entry.mean
 
 
 def _notes(lines: Sequence[tuple[str, list[Entry]]], measure: Measure) -> list[str]:
     entries = [entry for _, line in lines for entry in line]
-    notes = ["bold: best"] if measure.more else []
-    notes += [NOISE] if any(entry.noise for entry in entries) else []
-    notes += [UNTESTED] if measure.more and not measure.draws else []
+    notes = ["bold: best"] if measure.higher_is_better else []
+    notes += [TIED] if any(entry.tied for entry in entries) else []
+    notes += [UNTESTED] if measure.higher_is_better and not measure.draws else []
     counts = sorted({entry.seeds for entry in entries if entry.seeds})
     if counts and counts[-1] > 1:
         several = f"{counts[0]} to {counts[-1]}" if counts[0] < counts[-1] else f"{counts[0]}"
@@ -236,7 +238,7 @@ def _notes(lines: Sequence[tuple[str, list[Entry]]], measure: Measure) -> list[s
 
 
 def _rules(records: Sequence[Record], cells: Sequence[Cell]) -> list[Table]:
-    """CF1 and OF1 of every row under every rule, one table a share."""
+    """CF1 and OF1 of every row under every rule, one table per share."""
     made = []
     for share in _shares(cells):
         rows = ordered(dict.fromkeys(cell.row for cell in cells if cell.labelled == share))
@@ -257,17 +259,17 @@ def _published(paper: Published | None, figure: str) -> Figure | None:
 
 
 def has_paper(table: Table) -> bool:
-    """Whether published figures stand in it."""
+    """Whether a table contains published figures."""
     return any(head.endswith(", paper") for head in table.columns)
 
 
 def label(row: Row) -> str:
-    """What a table calls a row."""
+    """The name of a row in tables."""
     return NAMES.get(row.name, row.name)
 
 
 def ordered(rows: Iterable[Row]) -> list[Row]:
-    """As in the paper; others after them, in the order they came."""
+    """Rows in the order of the paper; others after them, in their given order."""
     rows = list(rows)
     place = {name: number for number, name in enumerate(ORDER)}
     return sorted(rows, key=lambda row: (place.get(row.name, place.get(row.method, len(place))), rows.index(row)))

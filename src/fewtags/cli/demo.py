@@ -6,7 +6,7 @@ from typing import Any
 from fewtags.utils.progress import say
 
 DATA, SHARE = "scenes:1600", 0.1
-LABELLED_ONLY = {"blocks": "choose", "learner": "regression", "share": 0, "epochs": 1}
+LABELLED_ONLY = {"blocks": "choose", "learner": "regression", "share": 0}
 RUNS: dict[str, dict[str, Any]] = {
     "labelled": {"method": "neighbours", "features": "evidence", "settings": LABELLED_ONLY},
     "all": {},  # as `fewtags train` does it without a flag

@@ -12,7 +12,7 @@ def run_explain(run: Path, image: Path, tags: list[str], out: Path | None, metho
     target = out or Path(f"{image.stem}-explain.png")
     _check(run, image, target)
     from fewtags.explain import explain
-    from fewtags.utils.files import write_text, written_whole
+    from fewtags.utils.files import atomic_write, write_text
 
     explained = explain(run, image, tags, [method] if method else [])
     if target.suffix.lower() == ".html":
@@ -22,7 +22,7 @@ def run_explain(run: Path, image: Path, tags: list[str], out: Path | None, metho
     else:
         from fewtags.explain.figure import draw_figure
 
-        with written_whole(target) as file:
+        with atomic_write(target) as file:
             file.write(draw_figure(explained))
     width = max(len(tag.tag) for tag in explained.tags)
     for tag in explained.tags:

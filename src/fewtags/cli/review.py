@@ -17,7 +17,7 @@ SHORTEST_PASSWORD = 8  # letters; others on the network may try as often as they
 def run_review(run: Path, host: str, port: int, password_file: Path | None, browser: bool) -> None:
     """Serve the page until Ctrl-C."""
     try:
-        from fewtags.review.server import Door, is_loopback, listen, make_app, make_server
+        from fewtags.review.server import AccessPolicy, is_loopback, listen, make_app, make_server
     except ImportError as error:
         raise UserError(f"the page needs {error.name}; run: {install_command('review')}") from error
     host = "127.0.0.1" if host == "localhost" else host
@@ -25,27 +25,27 @@ def run_review(run: Path, host: str, port: int, password_file: Path | None, brow
     if not is_loopback(host) and password is None:
         raise UserError(f"--host {host}: others could reach the page there; add --password-file FILE, or leave it out")
     from fewtags.api import data_of
-    from fewtags.review.session import open_desk
+    from fewtags.review.session import open_session
     from fewtags.training.run_folder import RunFolder
 
     folder = RunFolder(run)
-    desk = open_desk(folder, data_of(folder))
+    session = open_session(folder, data_of(folder))
     try:
         place = listen(host, port)
     except OSError as error:
         what = f"--host {host}" if port == 0 else f"--host {host} --port {port}"
         raise UserError(f"{what}: cannot be used ({error.strerror or error}); leave it out, or name another") from error
     with place:
-        door = Door(host, place.getsockname()[1], secrets.token_urlsafe(24), password)
-        print(f"review: {door.address()}", flush=True)
+        policy = AccessPolicy(host, place.getsockname()[1], secrets.token_urlsafe(24), password)
+        print(f"review: {policy.address()}", flush=True)
         say("Ctrl-C ends it; every decision is kept at once")
         if not is_loopback(host):
             say("the connection is not encrypted: for networks that you trust")
         if browser:
-            _open(door.address())
+            _open(policy.address())
         with contextlib.suppress(KeyboardInterrupt):
-            make_server(make_app(desk, door, str(run))).run(sockets=[place])
-    _say_goodbye(run, desk.progress()["decisions"])
+            make_server(make_app(session, policy, str(run))).run(sockets=[place])
+    _say_goodbye(run, session.progress()["decisions"])
 
 
 def _password(file: Path) -> str:

@@ -1,4 +1,4 @@
-"""Labels from and for other tools: `convert(IN, OUT)` tells the form of IN by its content."""
+"""Convert labels from and to other tools: `convert(IN, OUT)` detects the format of IN by its content."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from fewtags.utils.files import write_text
 
 __all__ = ["Outcome", "Table", "convert", "read_labels"]
 
-WORDS = {
+FORMAT_NAMES = {
     "wide": "wide CSV",
     "long": "long CSV",
     "label-studio": "Label Studio JSON",
@@ -22,22 +22,22 @@ WORDS = {
 
 
 class Outcome(NamedTuple):
-    """What was converted."""
+    """The result of a conversion."""
 
     images: int
     tags: int
     read_as: str
     written_as: str
-    notes: tuple[str, ...]  # what the target cannot hold
+    notes: tuple[str, ...]  # what the target format cannot express
 
 
 def convert(source: str | Path, target: str | Path, to: str | None = None) -> Outcome:
-    """Read the labels of one file and write them as another.
+    """Read the labels of one file and write them in another format.
 
     `to` is wide, long, label-studio or fiftyone; without it a .csv becomes wide. Raises UserError with file and place.
     """
     source, target = Path(source), Path(target)
-    to = to or _form_by_name(target)
+    to = to or _format_from_suffix(target)
     if target.is_dir():
         raise UserError(f"{target} is a folder; name a file in it")
     if target.exists() and source.exists() and target.samefile(source):
@@ -48,13 +48,13 @@ def convert(source: str | Path, target: str | Path, to: str | None = None) -> Ou
             raise UserError(
                 f"{source}: the name {image!r} is not UTF-8, which no form of labels can hold; rename the file"
             )
-    text, notes = _written(table, to, target)
+    text, notes = _serialise(table, to, target)
     write_text(target, text)
-    return Outcome(len(table.images), len(table.tags), WORDS[read_as], WORDS[to], tuple(notes))
+    return Outcome(len(table.images), len(table.tags), FORMAT_NAMES[read_as], FORMAT_NAMES[to], tuple(notes))
 
 
 def read_labels(source: Path, images: Path | None = None) -> tuple[Table, str]:
-    """The labels of a file, and the form it has; a folder of images completes names that lack their ending."""
+    """The labels of a file and its format; names without a suffix are completed from a folder of images."""
     try:
         text = source.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -80,7 +80,7 @@ def read_labels(source: Path, images: Path | None = None) -> tuple[Table, str]:
 
 
 def _json(text: str, source: Path) -> Any:
-    """The JSON of the whole file, or None where every line seems to be an object of its own."""
+    """The JSON of the whole file, or None if it looks like JSON Lines."""
     try:
         return json.loads(text)
     except RecursionError as error:
@@ -99,20 +99,20 @@ def _is_utf8(name: str) -> bool:
     return True
 
 
-def _form_by_name(target: Path) -> str:
+def _format_from_suffix(target: Path) -> str:
     if target.suffix.lower() == ".csv":
         return "wide"
     raise UserError(f"{target}: say what to write with --to label-studio, fiftyone, wide or long")
 
 
-def _written(table: Table, to: str, target: Path) -> tuple[str, list[str]]:
+def _serialise(table: Table, to: str, target: Path) -> tuple[str, list[str]]:
     if to == "wide":
         return plain.wide(table, target), []
     if to == "long":
         bare = [tag for tag in table.tags if not any(tag in table.present(image) for image in table.images)]
-        return plain.long(table, target), [f"no image has {tag}: `image,tags` cannot say that" for tag in bare]
+        return plain.long(table, target), [f"no image has {tag}: `image,tags` cannot express that" for tag in bare]
     if to == "label-studio":
         return label_studio.write(table)
     if to == "fiftyone":
         return fiftyone.write(table, target)
-    raise UserError(f"--to {to}: there is wide, long, label-studio and fiftyone")
+    raise UserError(f"--to {to}: use wide, long, label-studio or fiftyone")

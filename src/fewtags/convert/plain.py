@@ -1,4 +1,4 @@
-"""Plain CSV in both forms of fewtags, and the decisions of a review."""
+"""CSV in the long and wide form of fewtags, and review logs."""
 
 import csv
 import io
@@ -10,15 +10,15 @@ from fewtags.data.labels.csv_file import RESERVED, SINGULAR, LabelFile, Problems
 from fewtags.data.labels.table import Table
 from fewtags.errors import UserError
 from fewtags.review.corrections import CODES
-from fewtags.review.log import read_log, standing
+from fewtags.review.log import current_answers, read_log
 
 
 def read_csv(path: Path) -> tuple[Table, str]:
-    """Long or wide form, told by the header. Raises one UserError with all problems and their lines."""
+    """Long or wide form, detected by the header. Raises one UserError with all problems and their lines."""
     problems, file = Problems(), LabelFile(path)
     header = file.header(problems)
     rows = [] if header is None else list(file.rows(header, problems))
-    problems.stop()
+    problems.raise_any()
     long = header is not None and header.tags is not None
     names = sorted({tag for row in rows for tag in row.tags}) if long or header is None else list(header.names)
     table = Table(names)
@@ -27,28 +27,28 @@ def read_csv(path: Path) -> tuple[Table, str]:
             raise UserError(f"{path}, line {row.line}: a row without an image; write its name or delete the row")
         codes = [int(tag in row.tags) for tag in names] if long else row.cells
         known = {tag: code for tag, code in zip(names, codes, strict=True) if code != UNKNOWN}
-        table.enter(row.image, known, row.test, f"{path}, line {row.line}")
-    return table.named(path), "long" if long else "wide"
+        table.add(row.image, known, row.test, f"{path}, line {row.line}")
+    return table.non_empty(path), "long" if long else "wide"
 
 
 def is_decision(content: dict[str, Any]) -> bool:
-    """Whether an object is a line of a review.jsonl."""
+    """Whether a JSON object is a line of a review.jsonl."""
     return {"image", "tag", "answer"} <= content.keys() or "undo" in content
 
 
 def read_review(path: Path) -> Table:
-    """What holds after all decisions, images and tags sorted; unsure is unknown."""
-    answers = standing(read_log(path))
+    """The current answers of a review, images and tags sorted; unsure becomes unknown."""
+    answers = current_answers(read_log(path))
     table = Table(sorted({tag for _, tag in answers}))
     for (image, tag), answer in sorted(answers.items()):
         known = table.images.setdefault(image, {})
         if CODES[answer] != UNKNOWN:
             known[tag] = CODES[answer]
-    return table.named(path)
+    return table.non_empty(path)
 
 
 def wide(table: Table, target: Path) -> str:
-    """`image,<tag>,…` with 1, 0 or nothing for unknown; a column `split` where there are test images."""
+    """`image,<tag>,…` with 1, 0 or nothing for unknown; with a column `split` if there are test images."""
     for tag in table.tags:
         if tag.lower() in RESERVED or (len(table.tags) == 1 and tag.lower() in SINGULAR):
             raise UserError(f"{target}: a tag named {tag!r} would be read as the column of that name; rename the tag")
@@ -59,15 +59,15 @@ def wide(table: Table, target: Path) -> str:
 
 
 def long(table: Table, target: Path) -> str:
-    """`image,tags`; it cannot hold a tag of which nobody knows, so an image must be known wholly or not at all."""
+    """`image,tags`; cannot express unknown tags, so all tags of an image must be known, or none."""
     rows = [["image", "tags"]]
     for image in table.images:
         unknown = table.unknown(image)
         if len(unknown) == len(table.tags):
-            continue  # an image that no row names is unlabelled
+            continue  # images without a row are unlabelled
         if unknown:
             raise UserError(
-                f"{target}: {image!r} is unknown for {unknown[0]!r}, which `image,tags` cannot say; use --to wide"
+                f"{target}: {unknown[0]!r} is unknown for {image!r}, which `image,tags` cannot express; use --to wide"
             )
         rows.append([image, "|".join(table.present(image))])
     return _csv(table, rows)

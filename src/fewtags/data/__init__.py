@@ -1,4 +1,4 @@
-"""From images and labels on a disk to one catalogue: `read(DATA)`."""
+"""Read images and labels into a catalogue: `read(DATA)`."""
 
 import re
 from pathlib import Path
@@ -12,9 +12,9 @@ __all__ = ["UNKNOWN", "Catalogue", "ImageSource", "Names", "Role", "hide", "read
 
 
 def read(spec: str, labels: Path | None = None, seed: int = 1) -> Catalogue:
-    """The catalogue of a folder, or of `KIND:PATH`; there is a reader for every file in data/readers.
+    """The catalogue of a folder, or of `KIND:PATH`; every module in data/readers is a KIND.
 
-    labels names a CSV with the labels; seed draws the scenes. Raises UserError with the remedy.
+    labels: a CSV file with the labels; seed: of drawn scenes. Raises UserError with the remedy.
     """
     kind, place = split_spec(spec)
     reader = find_reader(kind)
@@ -25,7 +25,7 @@ def read(spec: str, labels: Path | None = None, seed: int = 1) -> Catalogue:
 
 
 def split_spec(spec: str) -> tuple[str, str]:
-    """The kind of a DATA argument (the name of a reader) and what follows it. Raises UserError."""
+    """The kind of a DATA argument (the name of a reader) and the path or number after it. Raises UserError."""
     kind, colon, place = spec.partition(":")
     if not spec.strip() or "\0" in spec:
         raise UserError("DATA is empty; name a folder of images, or scenes")
@@ -38,7 +38,7 @@ def split_spec(spec: str) -> tuple[str, str]:
             raise UserError(f"{spec}: nothing follows the colon; write {kind}:{'PATH' if default is None else 'N'}")
         if colon:
             return kind, place if default is not None else _home(place)
-    # One letter before the colon is a drive; a real folder may have a colon in its name.
+    # A single letter before the colon is a drive; a folder may have a colon in its name.
     if colon and re.fullmatch(r"[A-Za-z]\w+", kind) and not Path(spec).exists():
         known = ", ".join(f"{name}:" for name in kinds)
         raise UserError(f"{spec}: unknown kind {kind!r}{nearest(kind, kinds)}; there are {known} and folders")
@@ -48,5 +48,5 @@ def split_spec(spec: str) -> tuple[str, str]:
 def _home(path: str) -> str:
     try:
         return str(Path(path).expanduser())
-    except RuntimeError:  # ~name of nobody
+    except RuntimeError:  # ~name of an unknown user
         return path

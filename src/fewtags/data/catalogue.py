@@ -1,4 +1,4 @@
-"""The catalogue: one table of image, target per tag and role, in compact arrays."""
+"""The catalogue: names, targets and roles of all images, in compact arrays."""
 
 import hashlib
 from array import array
@@ -16,16 +16,16 @@ UNKNOWN = -1  # a target that nobody has decided: neither present (1) nor absent
 
 
 class Role(IntEnum):
-    """What an image is for."""
+    """The role of an image."""
 
     LABELLED = 0
     UNLABELLED = 1
     TEST = 2
-    HELD_OUT = 3  # labelled, but kept from training: thresholds and quality are judged by it
+    HELD_OUT = 3  # labelled, but not trained on: for thresholds and the quality estimate
 
 
 class Names(Sequence[str]):
-    """Image names in one byte array with offsets: a million names cost their bytes and 8 more each."""
+    """Image names in one byte array with offsets: 8 bytes of overhead per name."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         text, ends = bytearray(), array("q", [0])
@@ -72,14 +72,14 @@ class ImageResult(Generic[T]):
 
 
 class ImageSource(Protocol):
-    """Where the pixels of a name come from."""
+    """Loads images by name."""
 
     def image(self, name: str) -> Image.Image:
-        """The picture, upright and RGB. Raises BadImage with a reason when it cannot be used."""
+        """The picture, upright and RGB. Raises BadImage with a reason if it cannot be used."""
         ...
 
     def fingerprint(self, name: str) -> bytes:
-        """16 bytes that change when the content does. Raises BadImage when the file cannot be read."""
+        """16 bytes that change with the content. Raises BadImage if the file cannot be read."""
         ...
 
 
@@ -89,10 +89,10 @@ class Catalogue:
 
     tags: tuple[str, ...]
     names: Names
-    targets: NDArray[np.int8]  # [N, K] 1, 0 or UNKNOWN; for benchmarks the truth of hidden images too
+    targets: NDArray[np.int8]  # [N, K] 1, 0 or UNKNOWN; of benchmarks also the hidden truth
     roles: NDArray[np.int8]  # [N]
     images: ImageSource
-    notes: tuple[str, ...] = ()  # what the reader wants the user to know, a sentence each
+    notes: tuple[str, ...] = ()  # messages of the reader to the user, one sentence each
 
     def __post_init__(self) -> None:
         if self.targets.shape != (len(self.names), len(self.tags)) or self.roles.shape != (len(self.names),):
@@ -102,7 +102,7 @@ class Catalogue:
         return len(self.names)
 
     def rows(self, role: Role) -> NDArray[np.int64]:
-        """The rows of a role, in the order of the table."""
+        """The rows with a role, in the order of the table."""
         return np.flatnonzero(self.roles == role)
 
     def take(self, rows: NDArray[np.int64]) -> "Catalogue":
@@ -110,7 +110,7 @@ class Catalogue:
         return replace(self, names=self.names.take(rows), targets=self.targets[rows], roles=self.roles[rows])
 
     def digest(self) -> str:
-        """A hash of tags, names, roles and the targets that training may see; hidden truth is left out."""
+        """A hash of tags, names, roles and the targets visible to training; hidden truth is left out."""
         seen = np.where((self.roles == Role.UNLABELLED)[:, None], np.int8(UNKNOWN), self.targets)
         digest = hashlib.sha256("\0".join(self.tags).encode())
         for part in (self.names._bytes, self.names._offsets, self.roles, seen):

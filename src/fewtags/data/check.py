@@ -1,4 +1,4 @@
-"""Everything wrong with a data set at once; nothing is trained, nothing stops at the first problem."""
+"""Check a data set and report all problems at once, without training."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,13 +8,13 @@ from fewtags.data import read, split_spec
 from fewtags.data.catalogue import Catalogue, Role
 from fewtags.errors import BadImage, UserError
 
-FEW = 5  # labelled positives below which a tag is hardly learnt
-_SHOWN = 20  # bad files and pairs that the text shows; the report holds all
+MIN_POSITIVES = 5  # labelled images with a tag; with fewer it is hardly learned
+_SHOWN = 20  # bad files and pairs shown in the text; the report holds all
 
 
 @dataclass(frozen=True)
 class TagCount:
-    """How often a tag is present, absent, unknown among labelled images, and present in test images."""
+    """Counts of a tag: present, absent and unknown in labelled images, present in test images."""
 
     tag: str
     present: int
@@ -25,15 +25,15 @@ class TagCount:
 
 @dataclass
 class Report:
-    """What `fewtags check` found. Problems stop training; bad files and the rest do not."""
+    """The findings of `fewtags check`. Only problems prevent training."""
 
     spec: str
     problems: list[str] = field(default_factory=list)  # with file and line
     warnings: list[str] = field(default_factory=list)
     images: dict[str, int] = field(default_factory=dict)  # role -> number of images
     tags: list[TagCount] = field(default_factory=list)
-    rare: list[str] = field(default_factory=list)  # tags with fewer than FEW labelled positives
-    duplicates: list[tuple[str, str]] = field(default_factory=list)  # training image, test image of the same bytes
+    rare: list[str] = field(default_factory=list)  # tags with fewer than MIN_POSITIVES labelled positives
+    duplicates: list[tuple[str, str]] = field(default_factory=list)  # training image, identical test image
     bad: list[tuple[str, str]] = field(default_factory=list)  # image, reason
 
     @property
@@ -55,7 +55,7 @@ class Report:
             lines.append(f"{'tag':<{width}}  present   absent  unknown     test")
             lines += [
                 f"{c.tag:<{width}} {c.present:>8} {c.absent:>8} {c.unknown:>8} {c.test:>8}"
-                + (f"  fewer than {FEW}" if c.tag in self.rare else "")
+                + (f"  fewer than {MIN_POSITIVES}" if c.tag in self.rare else "")
                 for c in self.tags
             ]
         if not (self.problems or self.bad or self.duplicates or self.warnings):
@@ -66,7 +66,7 @@ class Report:
 def check(
     spec: str, labels: Path | None = None, seed: int = 1, advance: Callable[[int, int], None] | None = None
 ) -> Report:
-    """Read DATA and decode every image; advance is told how many are done, and of how many."""
+    """Read DATA and decode every image; calls advance(done, total) after each."""
     report = Report(spec)
     catalogue = _read(spec, labels, seed, report)
     if catalogue is None:
@@ -74,7 +74,7 @@ def check(
     report.warnings += catalogue.notes
     report.images = {role.name.lower(): len(catalogue.rows(role)) for role in Role if role != Role.HELD_OUT}
     _count_tags(catalogue, report)
-    _look_at_images(catalogue, report, advance)
+    _check_images(catalogue, report, advance)
     return report
 
 
@@ -102,28 +102,29 @@ def _count_tags(catalogue: Catalogue, report: Report) -> None:
         present, absent = int((labelled[:, column] == 1).sum()), int((labelled[:, column] == 0).sum())
         unknown = len(labelled) - present - absent
         report.tags.append(TagCount(tag, present, absent, unknown, int((test[:, column] == 1).sum())))
-        if present < FEW:
+        if present < MIN_POSITIVES:
             report.rare.append(tag)
     if report.rare:
-        report.warnings.append(f"fewer than {FEW} labelled images have: {', '.join(report.rare)}")
+        report.warnings.append(f"fewer than {MIN_POSITIVES} labelled images have: {', '.join(report.rare)}")
 
 
-def _look_at_images(catalogue: Catalogue, report: Report, advance: Callable[[int, int], None] | None) -> None:
+def _check_images(catalogue: Catalogue, report: Report, advance: Callable[[int, int], None] | None) -> None:
     test_names: dict[bytes, str] = {}
-    # Test images first: training images are then compared with the smaller table.
+    # Test images first: training images are then looked up in the smaller table.
     rows = [*catalogue.rows(Role.TEST), *catalogue.rows(Role.LABELLED), *catalogue.rows(Role.UNLABELLED)]
     for done, row in enumerate(rows, 1):
         name = catalogue.names[int(row)]
         try:
-            catalogue.images.image(name)
-            print_ = catalogue.images.fingerprint(name)
+            if getattr(catalogue.images, "has_pictures", True):
+                catalogue.images.image(name)
+            fingerprint = catalogue.images.fingerprint(name)
         except BadImage as reason:
             report.bad.append((name, str(reason)))
         else:
             if catalogue.roles[row] == Role.TEST:
-                test_names.setdefault(print_, name)
-            elif print_ in test_names:
-                report.duplicates.append((name, test_names[print_]))
+                test_names.setdefault(fingerprint, name)
+            elif fingerprint in test_names:
+                report.duplicates.append((name, test_names[fingerprint]))
         if advance:
             advance(done, len(rows))
 

@@ -1,4 +1,4 @@
-"""Image files: which there are in a folder, and how one becomes a picture without harm."""
+"""List the image files of a folder, and decode them safely."""
 
 import os
 import re
@@ -16,13 +16,13 @@ from PIL import Image, UnidentifiedImageError
 from fewtags.errors import BadImage
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
-MAX_PIXELS = 100_000_000  # 300 MB as RGB; anything larger is refused from its header alone
-MAX_BYTES = 1 << 29  # half a gigabyte: no picture within MAX_PIXELS needs a larger file
+MAX_PIXELS = 100_000_000  # 300 MB as RGB; larger images are refused before they are decoded
+MAX_BYTES = 1 << 29  # 512 MB: no picture within MAX_PIXELS needs a larger file
 
-SETTLED_NANOSECONDS = 2_000_000_000  # a file that was not touched for so long shows every later change by its time
+RECENT_NANOSECONDS = 2_000_000_000  # a file changed this recently may change again without a new timestamp
 
-_FINGERPRINTS: dict[tuple[str, str, int, int], bytes] = {}  # of files this process has read: several runs share them
-# The formats of IMAGE_SUFFIXES only: Pillow knows others that start programs or have seen fewer eyes.
+_FINGERPRINTS: dict[tuple[str, str, int, int], bytes] = {}  # cache of this process, shared by several runs
+# Only the formats of IMAGE_SUFFIXES: others of Pillow start programs or are less well tested.
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 _ORIENTATION = 0x0112  # the EXIF tag
 _UPRIGHT = {
@@ -34,22 +34,22 @@ _UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-_RANGES = (1.0, 255.0, 65535.0, 2.0**31 - 1)  # the usual white of pictures whose mode does not say it
+_RANGES = (1.0, 255.0, 65535.0, 2.0**31 - 1)  # usual white levels, for modes that do not define one
 
 
 def decode(data: bytes) -> Image.Image:
-    """The first frame of an image file, upright, RGB, on white where it is transparent.
+    """The first frame of an image file, upright, RGB, with a white background if it is transparent.
 
-    Raises BadImage with a reason a person understands, whatever the bytes are.
+    Raises BadImage with a readable reason, whatever the bytes are.
     """
     if not data:
         raise BadImage("the file is empty")
     try:
         with warnings.catch_warnings():
-            # Pillow's own warnings about size and metadata: the size is judged below, metadata does no harm.
+            # Pillow's warnings about size and metadata: the size is checked below, metadata is harmless.
             warnings.filterwarnings("ignore", module=r"PIL\.")
             with Image.open(BytesIO(data), formats=_FORMATS) as image:
-                _refuse_bombs(image)
+                _check_size(image)
                 image.load()
                 return _rgb(_upright(image))
     except BadImage:
@@ -59,12 +59,12 @@ def decode(data: bytes) -> Image.Image:
     except UnidentifiedImageError as error:
         raise BadImage("not an image of a known format, whatever its name says") from error
     except MemoryError as error:
-        raise BadImage("too large for the memory at hand") from error
-    except Exception as error:  # decoders meet hostile bytes: any exception of theirs means a bad file
+        raise BadImage("too large for the available memory") from error
+    except Exception as error:  # decoders of hostile bytes may raise anything
         raise BadImage(_reason(error)) from error
 
 
-def _refuse_bombs(image: Image.Image) -> None:
+def _check_size(image: Image.Image) -> None:
     if image.width * image.height > MAX_PIXELS:
         raise BadImage(_too_large(f"{image.width} × {image.height} pixels"))
 
@@ -80,16 +80,16 @@ def _reason(error: Exception) -> str:
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """The image as the camera was held."""
+    """The image rotated by its EXIF orientation."""
     try:
         turn = _UPRIGHT.get(image.getexif().get(_ORIENTATION, 1))
     except (SyntaxError, OSError, ValueError, TypeError, KeyError, IndexError, EOFError, struct.error):
-        return image  # unreadable metadata is no reason to lose a readable picture
+        return image  # unreadable metadata does not make the picture unusable
     return image if turn is None else image.transpose(turn)
 
 
 def _rgb(image: Image.Image) -> Image.Image:
-    """RGB from any mode, without metadata, so that nobody turns it a second time."""
+    """RGB from any mode, without metadata, so that it is not rotated twice."""
     if image.mode.startswith(("I", "F")):
         image = Image.fromarray(_eight_bit(np.asarray(image), image.mode))
     if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
@@ -102,7 +102,7 @@ def _rgb(image: Image.Image) -> Image.Image:
 
 
 def _eight_bit(values: NDArray[np.generic], mode: str) -> NDArray[np.uint8]:
-    """[H, W] of 16 or 32 bits -> [H, W] of 0..255. A mode that does not tell its white gets a usual one."""
+    """[H, W] of 16 or 32 bits -> [H, W] of 0..255. The white level is guessed if the mode does not define it."""
     numbers = np.nan_to_num(values.astype(np.float32), nan=0.0, posinf=0.0, neginf=0.0)
     white = 65535.0
     if not mode.startswith("I;16"):
@@ -113,9 +113,9 @@ def _eight_bit(values: NDArray[np.generic], mode: str) -> NDArray[np.uint8]:
 
 
 def list_images(root: Path) -> list[str]:
-    """Sorted paths relative to root, with `/`, of the image files in it and its sub-folders.
+    """Sorted paths, relative to root and with `/`, of the image files in root and its sub-folders.
 
-    Hidden files and folders, links to folders and links that lead out of root are left out.
+    Hidden files and folders, links to folders and links out of root are left out.
     """
     home = root.resolve()
     found: list[str] = []
@@ -137,12 +137,12 @@ def list_images(root: Path) -> list[str]:
 def _is_file_within(entry: "os.DirEntry[str]", home: Path) -> bool:
     try:
         return entry.is_file() and (not entry.is_symlink() or Path(entry).resolve().is_relative_to(home))
-    except (OSError, RuntimeError):  # a link that leads to itself
+    except (OSError, RuntimeError):  # a circular link
         return False
 
 
 def path_within(root: Path, name: str) -> Path:
-    """The path of a name below root. Raises BadImage when the name leads anywhere else."""
+    """The path of a name below root. Raises BadImage if the name leads elsewhere."""
     parts = re.split(r"[/\\]", name)
     absolute = not parts[0] or re.match(r"[A-Za-z]:[/\\]", name)
     if not name or "\0" in name or absolute or ".." in parts:
@@ -164,11 +164,11 @@ class FolderImages:
         self.root = root
 
     def image(self, name: str) -> Image.Image:
-        """The picture, upright and RGB. Raises BadImage with a reason when it cannot be used."""
+        """The picture, upright and RGB. Raises BadImage with a reason if it cannot be used."""
         return decode(self._read(name))
 
     def fingerprint(self, name: str) -> bytes:
-        """16 bytes that change when the file's content does. Raises BadImage when it cannot be read."""
+        """16 bytes that change with the content of the file. Raises BadImage if it cannot be read."""
         try:
             there = path_within(self.root, name).stat()
         except OSError:
@@ -176,8 +176,8 @@ class FolderImages:
         key = (str(self.root), name, there.st_size, there.st_mtime_ns)
         if key not in _FINGERPRINTS:
             found = blake2b(self._read(name), digest_size=16).digest()
-            if time.time_ns() - there.st_mtime_ns < SETTLED_NANOSECONDS:
-                return found  # it may change again without a later time of change
+            if time.time_ns() - there.st_mtime_ns < RECENT_NANOSECONDS:
+                return found  # not cached: it may change again without a new timestamp
             _FINGERPRINTS[key] = found
         return _FINGERPRINTS[key]
 

@@ -1,4 +1,4 @@
-"""Hiding labels: which of the labelled images keep theirs."""
+"""Semi-supervised splits: hide the labels of some labelled images."""
 
 from dataclasses import replace
 
@@ -12,11 +12,11 @@ SPLITS = ("paper", "balanced")
 
 
 def hide(catalogue: Catalogue, share: float, seed: int, how: str = "paper") -> Catalogue:
-    """A catalogue in which a share of the labelled images stays labelled and the rest counts as unlabelled.
+    """A catalogue in which a share of the labelled images stays labelled and the rest becomes unlabelled.
 
-    paper: the first int(share·n) of RandomState(seed).permutation(n). balanced: as many, chosen so that every
-    tag keeps its share and, where possible, one image at least. Rows are put in the order of the draw:
-    labelled, hidden, those unlabelled before, test. Targets of hidden rows stay, as truth to measure against.
+    paper: the first int(share·n) of RandomState(seed).permutation(n). balanced: as many, stratified so that every
+    tag keeps its share and, if possible, at least one image. Rows are reordered:
+    labelled, hidden, previously unlabelled, test. Targets of hidden rows are kept as ground truth for evaluation.
     """
     rows = catalogue.rows(Role.LABELLED)
     kept = _count(len(rows), share)
@@ -48,16 +48,16 @@ def _count(labelled: int, share: float) -> int:
 
 
 def _balanced(present: NDArray[np.bool_], kept: int) -> NDArray[np.bool_]:
-    """Choose exactly `kept` of the rows of present [n, K], already in random order -> [n] of bool.
+    """Choose exactly `kept` rows of present [n, K], which is in random order -> [n] of bool.
 
-    First one row for every tag, rarest tag first. Then iterative stratification: row by row, those of the
-    rarest tag that is left first, each goes to the side that lacks the larger part of what the row brings.
+    First one row for every tag, rarest tag first. Then iterative stratification: row by row, beginning with the
+    rarest remaining tag, each row goes to the side that lacks the larger part of its tags.
     """
     chosen = _cover(present, kept)
     free = ~chosen
     sizes = np.array([len(present) - kept, kept])  # hidden, chosen
     room = sizes - [0, chosen.sum()]
-    # Each row also brings itself: a last column that every row has keeps the sides filling evenly.
+    # A last column that every row has fills both sides evenly.
     brings = np.column_stack([present, np.ones(len(present), dtype=bool)])
     goal = sizes[:, None] / len(present) * brings.sum(axis=0)  # [2, K + 1]
     lack = goal - np.stack([np.zeros(goal.shape[1]), brings[chosen].sum(axis=0)])
@@ -73,12 +73,12 @@ def _balanced(present: NDArray[np.bool_], kept: int) -> NDArray[np.bool_]:
             room[side] -= 1
             left -= present[row]
             free[row] = False
-    chosen[np.flatnonzero(free)[: room[1]]] = True  # rows without any tag fill what is left
+    chosen[np.flatnonzero(free)[: room[1]]] = True  # rows without tags fill the rest
     return chosen
 
 
 def _cover(present: NDArray[np.bool_], kept: int) -> NDArray[np.bool_]:
-    """At most `kept` rows [n] so that every tag that occurs has one, or most of them when rows are few."""
+    """At most `kept` rows [n] that cover every tag that occurs, or as many tags as possible."""
     chosen = np.zeros(len(present), dtype=bool)
     totals = present.sum(axis=0)
     bare = totals > 0
@@ -87,7 +87,7 @@ def _cover(present: NDArray[np.bool_], kept: int) -> NDArray[np.bool_]:
             break
         tag = int(np.argmin(np.where(bare, totals, len(present) + 1)))
         rows = np.flatnonzero(present[:, tag])
-        if bare.sum() > kept - chosen.sum():  # too few for one row each: take the row that serves most tags
+        if bare.sum() > kept - chosen.sum():  # too few for one row each: take the row with the most missing tags
             rows = rows[[np.argmax(present[rows][:, bare].sum(axis=1))]]
         chosen[rows[0]] = True
         bare &= ~present[rows[0]]

@@ -1,4 +1,4 @@
-"""Small text files of benchmarks."""
+"""Read small text files of benchmarks."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from fewtags.errors import UserError
 
 
 def read_lines(file: Path) -> list[str]:
-    """Lines without their ends and without empty ones at the end of the file. Raises UserError."""
+    """The lines of a file, without line ends and trailing empty lines. Raises UserError."""
     try:
         text = file.read_text(encoding="utf-8-sig")
     except OSError as error:

@@ -25,7 +25,7 @@ from fewtags.encoders.inputs import Input
 from fewtags.encoders.store import FeatureStore, Stored
 from fewtags.encoders.views import PatchSize, PatchSource, ViewSpec
 from fewtags.errors import BadImage
-from fewtags.utils.threads import cores, groups, in_order
+from fewtags.utils.threads import batched, cores, map_in_order
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom of a part, in 0..1 of the image
 GROUP = 4  # images a thread takes at a time
@@ -110,7 +110,7 @@ class Encoder(nn.Module):
         """The features [parts, width] of many images by the fastest engine at hand, in small batches, in order."""
         extraction = self.extraction("plain", device)
         wanted = ((name, b"") for name in names)
-        for batch in groups(run_extraction(extraction, images, wanted), BATCH):
+        for batch in batched(run_extraction(extraction, images, wanted), BATCH):
             rows = [self.joined(one.value) for one in batch if one.value is not None]
             finished = iter(self.finish(torch.from_numpy(np.stack(rows))).float().numpy() if rows else ())
             yield [ImageResult(one.name, None if one.value is None else next(finished), one.problem) for one in batch]
@@ -215,7 +215,7 @@ def run_extraction(
         made = [prepared(name, key) for name, key in group]
         return computed(made) if extraction.in_threads else made
 
-    for made in in_order(work, groups(wanted, GROUP), cores()):
+    for made in map_in_order(work, batched(wanted, GROUP), cores()):
         yield from (made if extraction.in_threads else computed(made))
 
 

@@ -13,7 +13,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from fewtags.encoders.saved import misfit
-from fewtags.utils.files import cache_folder, written_whole
+from fewtags.utils.files import atomic_write, cache_folder
 
 COMPONENTS = 1000
 FITTED_ON = 6000  # images at most; more change the components little and cost the cube of their number
@@ -86,7 +86,7 @@ def kept_components(
         with safe_open(file, framework="pt") as stored:
             return Components(stored.get_tensor("mean"), stored.get_tensor("axes"))
     found = fit_components(read(chosen), count)
-    with written_whole(file) as out:
+    with atomic_write(file) as out:
         out.write(save({"mean": found.mean, "axes": found.axes.contiguous()}))
     return found
 

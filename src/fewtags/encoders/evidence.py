@@ -25,7 +25,7 @@ from fewtags.encoders.runtime import make_engine
 from fewtags.encoders.saved import backbone_state, restore_backbones
 from fewtags.encoders.store import FeatureStore, Stored, store_folder
 from fewtags.encoders.windows import GRID, WindowReader, make_readers, regions, square
-from fewtags.solvers.folds import ASKED, FEW, try_strengths
+from fewtags.solvers.folds import MAX_LABELLED, MIN_LABELLED, select_strength
 from fewtags.utils.files import cache_folder
 from fewtags.utils.progress import Progress
 
@@ -141,7 +141,7 @@ class Evidence(Encoder):
     def fit(self, labelled: Images, unlabelled: Images, targets: Tensor, fabric: Fabric) -> None:
         """Choose the kind of features by the labelled images, then the components of all training images."""
         stores = self._stores()
-        if self.settings.blocks == "choose" and len(labelled.keys) >= FEW and fabric.is_global_zero:
+        if self.settings.blocks == "choose" and len(labelled.keys) >= MIN_LABELLED and fabric.is_global_zero:
             with Progress("trying features on the labelled images", len(KINDS)) as progress:
                 self.choice = self.choose(labelled.keys, targets, stores, progress.advance)
         if fabric.world_size > 1:  # rounding may differ between machines: one of them decides
@@ -167,12 +167,12 @@ class Evidence(Encoder):
         if not any(reader.mapped for reader in self._readers):
             return Choice("pooled", {})
         first = np.unique(np.array(keys, dtype=object), return_index=True)[1]  # copies would meet in another fold
-        few = np.random.default_rng(0).permutation(np.sort(first))[:ASKED]
+        few = np.random.default_rng(0).permutation(np.sort(first))[:MAX_LABELLED]
         known = targets[torch.from_numpy(few)]
         tried: dict[str, float] = {}
         for kind in KINDS:
             wholes = self.read([keys[row] for row in few], kind, stores or self._stores())[:, 0]
-            tried[kind] = try_strengths(coordinates(torch.from_numpy(wholes).double()), known, (0.003, 0.03)).map
+            tried[kind] = select_strength(coordinates(torch.from_numpy(wholes).double()), known, (0.003, 0.03)).map
             tick()
         best = max(tried.values())
         return Choice("both" if tried["both"] >= best - NEAR else max(KINDS, key=tried.__getitem__), tried)

@@ -19,7 +19,7 @@ from fewtags.backbones.base import Backbone
 from fewtags.backbones.onnx_file import OnnxFileBackbone
 from fewtags.backbones.weights import digest
 from fewtags.encoders.windows import WindowReader
-from fewtags.utils.files import cache_folder, written_whole
+from fewtags.utils.files import atomic_write, cache_folder
 from fewtags.utils.onnx_session import open_session
 from fewtags.utils.progress import say
 
@@ -108,7 +108,7 @@ def exported(reader: Reader, size: int) -> Path:
     file = cache_folder() / "engines" / f"{name}-{size}-{content}.onnx"
     if not file.exists():
         say(f"building a fast engine for {reader.name} at {size} px: once, some ten seconds")
-        with written_whole(file) as out:
+        with atomic_write(file) as out:
             out.write(to_onnx(_FromPictures(reader).eval(), size))
     return file
 

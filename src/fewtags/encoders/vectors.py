@@ -19,7 +19,7 @@ from fewtags.encoders.components import FITTED_ON, Components, fit_components, r
 from fewtags.encoders.inputs import VECTORS, Input
 from fewtags.encoders.store import Stored
 from fewtags.errors import UserError
-from fewtags.utils.threads import groups
+from fewtags.utils.threads import batched
 
 ROWS = 4096  # vectors reduced at a time
 
@@ -56,7 +56,7 @@ class Vectors(Encoder):
     ) -> Iterator[list[ImageResult[NDArray[np.float32]]]]:
         """See Encoder; the images are rows of a source of vectors."""
         source = self._checked(images)
-        for batch in groups(names, BATCH):
+        for batch in batched(names, BATCH):
             found = self(torch.from_numpy(source.vectors(batch))).numpy()
             yield [ImageResult(name, row) for name, row in zip(batch, found, strict=True)]
 

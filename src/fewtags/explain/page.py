@@ -1,4 +1,4 @@
-"""An explanation as a page: one HTML file with everything in it, for wide and narrow, light and dark screens."""
+"""An explanation as a self-contained HTML page, for wide and narrow, light and dark screens."""
 
 import base64
 import io
@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from fewtags.explain.figure import footnote
-from fewtags.explain.picture import Pixels, colours, overlay, shown, top_of
+from fewtags.explain.picture import Pixels, colours, max_heat, overlay, scaled_down
 from fewtags.explain.reasons import Explained, Part, TagExplained
 
 STYLE = """
@@ -42,12 +42,12 @@ td:last-child { text-align: right; font-variant-numeric: tabular-nums; } td.bar 
 @media (max-width: 50rem) { header, section { grid-template-columns: minmax(0, 1fr); } }
 @media print { body { max-width: none; } .score i, .scale, .patch span { print-color-adjust: exact; } }
 """
-LEGEND = "Score of each tag; strong: given, pale: not given, upright line: its threshold."
+LEGEND = "Score of each tag; strong: given, pale: not given, vertical line: threshold."
 
 
 def draw_page(explained: Explained) -> str:
-    """The page as text."""
-    image = shown(explained.image)
+    """The HTML of the page."""
+    image = scaled_down(explained.image)
     name = escape(explained.name)
     rows = "".join(_score_row(tag) for tag in explained.tags)
     return (
@@ -69,7 +69,7 @@ def _score_row(tag: TagExplained) -> str:
 
 
 def _section(image: Image.Image, tag: TagExplained) -> str:
-    end = top_of(tag)
+    end = max_heat(tag)
     words = f"<h2>{escape(tag.tag)}</h2><p>{'Given' if tag.given else 'Not given'}: {escape(tag.decided)}.</p>"
     heated = overlay(image, tag.whole, end)
     if tag.patches:
@@ -91,10 +91,10 @@ def _patches(image: Image.Image, tag: TagExplained, end: float) -> str:
 
 
 def _patch(image: Image.Image, part: Part, end: float, leads: bool) -> str:
-    told = f"{part.name}: {part.score:.2f}, counts {part.share or 0:.0%} in the merge"
+    alt = f"{part.name}: {part.score:.2f}, counts {part.share or 0:.0%} in the merge"
     kind = "patch leads" if leads else "patch"
-    picture = _image(overlay(image, part, end), told)
-    return f'<div class="{kind}" title="{told}">{picture}<span>{part.score:.2f}</span></div>'
+    picture = _image(overlay(image, part, end), alt)
+    return f'<div class="{kind}" title="{alt}">{picture}<span>{part.score:.2f}</span></div>'
 
 
 def _scale(end: float) -> str:
@@ -104,14 +104,14 @@ def _scale(end: float) -> str:
     return f'<div class="scale" style="background: linear-gradient(90deg, {stops})"></div>{ends}'
 
 
-def _figure(pixels: Pixels, caption: str, told: str = "") -> str:
+def _figure(pixels: Pixels, caption: str, alt: str = "") -> str:
     below = f"<figcaption>{caption}</figcaption>" if caption else ""
-    return f"<figure>{_image(pixels, told or caption)}{below}</figure>"
+    return f"<figure>{_image(pixels, alt or caption)}{below}</figure>"
 
 
-def _image(pixels: Pixels, told: str) -> str:
-    """told is HTML already."""
+def _image(pixels: Pixels, alt: str) -> str:
+    """An embedded JPEG; `alt` is escaped already."""
     content = io.BytesIO()
     Image.fromarray(pixels).save(content, "JPEG", quality=88)
     data = base64.b64encode(content.getvalue()).decode()
-    return f'<img alt="{told}" src="data:image/jpeg;base64,{data}">'
+    return f'<img alt="{alt}" src="data:image/jpeg;base64,{data}">'

@@ -20,6 +20,7 @@ __all__ = [
     "Update",
     "find_method",
     "make_method",
+    "method_name",
     "method_names",
 ]
 
@@ -50,6 +51,11 @@ def find_method(name: str) -> type[Method]:
     if len(found) != 1:
         raise UserError(f"{path} defines {len(found)} subclasses of fewtags.methods.Method; a method file has one")
     return found[0]
+
+
+def method_name(kind: type[Method]) -> str:
+    """The name by which `find_method` finds a class."""
+    return kind.__module__.removeprefix(f"{__name__}.")
 
 
 def make_method(name: str, settings: Mapping[str, object]) -> Method:

@@ -101,7 +101,8 @@ class Method(BaseModel):
 
     paper: ClassVar[str] = "–"  # whose idea it is
     year: ClassVar[int | None] = None
-    uses_unlabelled: ClassVar[bool] = True  # False: one stage on the labelled images, no main stage
+    uses_unlabelled: ClassVar[bool] = True  # may be a setting; False: one stage on the labelled images, no main stage
+    learns_by_steps: ClassVar[bool] = True  # may be a setting; False: `finished_heads` does all the learning
     separates_heads: ClassVar[bool] = False  # may be a setting: pseudo-labels train other heads than make them
     draws_views: ClassVar[bool] = True  # False: on stored features the student reads the plain view, no strong draws
     updates: ClassVar[dict[str, Update]] = {"all": Update()}  # in this order, each with a forward of its own

@@ -19,9 +19,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from fewtags.methods.base import Method, Pseudo, Step, TeacherView, UnlabelledBatch, shares
 from fewtags.methods.parts.student import Bank, Centred, Student, TraceableBank
 from fewtags.metrics import mean_average_precision
-from fewtags.solvers.folds import FEW, balanced_folds, held_out, try_strengths
+from fewtags.solvers.folds import MIN_LABELLED, balanced_folds, out_of_fold_scores, select_strength
 from fewtags.solvers.graph import clamp_known, find_neighbours, smooth
-from fewtags.solvers.regression import Regression, fit_folds, fit_regression, own_basis, without_folds
+from fewtags.solvers.regression import Regression, fit_folds, fit_regression, mask_folds, principal_basis
 
 SHARES = (0.0, 0.25, 0.5)  # tried by the labelled images
 NEAR = 0.003  # mAP; closer than this, the graph is trusted
@@ -58,6 +58,16 @@ class Neighbours(Method):
     """Of the hidden layer."""
     mixup: float = Field(0.5, ge=0)
     """Images are mixed in pairs, in shares drawn from Beta(mixup, mixup); 0 mixes none."""
+
+    @property
+    def uses_unlabelled(self) -> bool:  # type: ignore[override]
+        """The student needs images that nobody labelled; the regression can do without."""
+        return self.learner == "student"
+
+    @property
+    def learns_by_steps(self) -> bool:  # type: ignore[override]
+        """The regression is fitted at once."""
+        return self.learner == "student"
 
     @classmethod
     def training(cls, labelled: int, unlabelled: int) -> dict[str, object]:
@@ -101,13 +111,13 @@ class Neighbours(Method):
         def smoothed(probabilities: Tensor, share: float) -> Tensor:
             return smooth(probabilities, graph, share, self.rounds) if graph and share else probabilities
 
-        basis = own_basis(vectors[:count])
+        basis = principal_basis(vectors[:count])
         share = self.share
         if share is None:
             fold = torch.from_numpy(balanced_folds(targets.cpu().numpy())).to(targets.device)
-            models, without = fit_folds(basis, targets, strength, fold), without_folds(targets, fold)
+            models, without = fit_folds(basis, targets, strength, fold), mask_folds(targets, fold)
             firsts = [first(model, known) for model, known in zip(models, without, strict=True)]
-            held = {one: held_out(fold, [smoothed(each, one)[:count] for each in firsts]) for one in SHARES}
+            held = {one: out_of_fold_scores(fold, [smoothed(each, one)[:count] for each in firsts]) for one in SHARES}
             share = choose_share(held, targets)
         soft = smoothed(first(fit_regression(basis, targets, strength), targets), share)
         if self.raise_rare:
@@ -204,7 +214,7 @@ def raised(soft: Tensor, share: Tensor, level: float = 0.9) -> Tensor:
 def choose_share(held: dict[float, Tensor], targets: Tensor) -> float:
     """The share whose held-out scores [N, K] rank the labelled images best; the largest where it is a near tie."""
     default = max(held)
-    if len(targets) < FEW or not bool((targets == 1).any()):
+    if len(targets) < MIN_LABELLED or not bool((targets == 1).any()):
         return default
     known = targets.cpu().numpy()
     found = {share: mean_average_precision(scores.cpu().numpy(), known) for share, scores in held.items()}
@@ -215,9 +225,9 @@ def choose_strength(vectors: Tensor, targets: Tensor, otherwise: float = 0.003) 
     """By cross-fitting, or the default where the labelled images are too few or all alike."""
     known = targets >= 0
     mixed = ((targets == 1) & known).any(0) & ((targets == 0) & known).any(0)
-    if len(targets) < FEW or not bool(mixed.any()):
+    if len(targets) < MIN_LABELLED or not bool(mixed.any()):
         return otherwise
-    return try_strengths(vectors, targets).strength
+    return select_strength(vectors, targets).strength
 
 
 def _length(vectors: Tensor) -> Tensor:

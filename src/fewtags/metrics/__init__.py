@@ -1,4 +1,4 @@
-"""How good the scores and decisions are: metrics over all tags, and a table with one row a tag."""
+"""Quality of scores and decisions: metrics over all tags, and a table with one row per tag."""
 
 from fewtags.metrics.decision_rules import f1_under_rules
 from fewtags.metrics.multilabel import (

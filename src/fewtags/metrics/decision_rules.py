@@ -1,4 +1,4 @@
-"""CF1 and OF1 under the same rules for every method: who decides which score is high enough."""
+"""CF1 and OF1 under the same decision rules for every method."""
 
 import math
 from typing import Any
@@ -24,26 +24,26 @@ def f1_under_rules(
     labelled: NDArray[Any],
     own: NDArray[Any] | None,
 ) -> dict[str, dict[str, float]]:
-    """What `f1_scores` says of the test images [T, K] under each of RULES; `own` [K] thresholds, if there are any."""
+    """`f1_scores` of the test images [T, K] under each of RULES; `own` [K]: the method's thresholds, if any."""
     decisions = {
         "mat": decide(scores, metric_adaptive(labelled_scores, labelled, "f1")),
         "half": scores >= 0.5,
-        "top_k": best_of_each(scores, tags_an_image(labelled)),
+        "top_k": top_k_per_image(scores, tags_per_image(labelled)),
     }
     if own is not None:
         decisions["own"] = decide(scores, own)
     return {name: f1_scores(decisions[name], truth) for name in RULES if name in decisions}
 
 
-def tags_an_image(labelled: NDArray[Any]) -> int:
-    """How many tags a labelled image [N, K] carries in the mean, rounded up: 2 for VOC, 3 for COCO, 2 for NUS-WIDE."""
+def tags_per_image(labelled: NDArray[Any]) -> int:
+    """The mean number of tags per labelled image [N, K], rounded up: 2 for VOC, 3 for COCO, 2 for NUS-WIDE."""
     known = np.maximum((labelled >= 0).sum(0), 1)
     mean = round(float(((labelled == 1).sum(0) / known).sum()), 4)
     return min(int(labelled.shape[1]), max(1, math.ceil(mean)))
 
 
-def best_of_each(scores: NDArray[Any], k: int) -> NDArray[np.bool_]:
-    """The k best tags of every image [n, K]; of equal scores the first."""
+def top_k_per_image(scores: NDArray[Any], k: int) -> NDArray[np.bool_]:
+    """The k highest-scoring tags of every image [n, K]; ties go to the first tag."""
     chosen = np.zeros(scores.shape, bool)
     np.put_along_axis(chosen, np.argsort(-scores, axis=1, kind="stable")[:, :k], True, axis=1)
     return chosen

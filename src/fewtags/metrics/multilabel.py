@@ -66,7 +66,7 @@ def f1_scores(decisions: ArrayLike, labels: ArrayLike) -> dict[str, float]:
 
 
 def coverage_error(scores: ArrayLike, labels: ArrayLike) -> float:
-    """How far down a row's ranking one must go to meet all its tags, on average.
+    """The mean rank, per row, of the lowest-ranked tag that is present.
 
     A row without tags counts 0.
     """
@@ -101,7 +101,7 @@ def label_ranking_average_precision(scores: ArrayLike, labels: ArrayLike) -> flo
 def decision_counts(
     decisions: ArrayLike, labels: ArrayLike
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Of each tag's known cells: rightly predicted, predicted and true positives, [K] each."""
+    """True positives, predicted positives and actual positives among each tag's known cells, [K] each."""
     values, positive, known = _table(decisions, labels)
     decided = values == 1
     if not (decided | (values == 0)).all():
@@ -118,7 +118,7 @@ def ratio(part: Any, whole: Any) -> Floats:
 
 
 def _table(values: ArrayLike, labels: ArrayLike) -> tuple[NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Values [N, K], where a tag is present and where it is known."""
+    """Values [N, K], and masks of the cells that are present and known."""
     table, truth = as_numpy(values), as_numpy(labels)
     if table.ndim != 2 or table.shape != truth.shape:
         raise ValueError(f"{table.shape} and labels {truth.shape} must have one shape [N, K]")
@@ -129,7 +129,7 @@ def _table(values: ArrayLike, labels: ArrayLike) -> tuple[NDArray[Any], NDArray[
 
 
 def _row_counts(scores: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
-    """Each row from its highest score down: is a tag present, present and known tags as high, [N, K]."""
+    """Each row in descending order of score: is the tag present, and how many present and known tags score as high."""
     values, positive, known = _table(scores, labels)
     order = np.argsort(values, axis=1)[:, ::-1]
     values, positive, known = (np.take_along_axis(part, order, axis=1) for part in (values, positive, known))

@@ -1,4 +1,4 @@
-"""The tables a person reads: one row a tag, and one summary of all tags."""
+"""Readable results: one row per tag, and a summary over all tags."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,10 +11,10 @@ from fewtags.thresholds import as_numpy, decide
 
 
 def per_tag(scores: ArrayLike, labels: ArrayLike, thresholds: ArrayLike, tags: Sequence[str]) -> list[dict[str, Any]]:
-    """A row for each tag: tag, support (known positives), known, ap, threshold, precision, recall, f1.
+    """One row per tag: tag, support (known positives), known, ap, threshold, precision, recall, f1.
 
-    scores, labels [N, K], thresholds [K], K tags; figures in 0..1. What is undefined (0/0, the threshold of a
-    tag that is never given) is None, so a row can be written as JSON.
+    scores, labels [N, K], thresholds [K], K tags; figures in 0..1. Undefined values (0/0, the threshold of a
+    tag that is never given) are None, so that a row can be written as JSON.
     """
     values, truth, limits = as_numpy(scores), as_numpy(labels), as_numpy(thresholds)
     if len(tags) != values.shape[1] or limits.shape != (len(tags),):
@@ -38,8 +38,8 @@ def per_tag(scores: ArrayLike, labels: ArrayLike, thresholds: ArrayLike, tags: S
 def summarise(scores: ArrayLike, labels: ArrayLike, thresholds: ArrayLike, tags: Sequence[str]) -> dict[str, Any]:
     """The figures over all tags, 0..1, ready for JSON (None where there is nothing to average).
 
-    map leaves out tags without known positives, which tags_without_positives names; map_paper counts them 0.
-    The rest are those of f1_scores. scores, labels [N, K], thresholds [K], K tags.
+    map leaves out tags without known positives (listed in tags_without_positives); map_paper counts them as 0.
+    The rest come from f1_scores. scores, labels [N, K], thresholds [K], K tags.
     """
     values, truth = as_numpy(scores), as_numpy(labels)
     support = (truth > 0).sum(axis=0)

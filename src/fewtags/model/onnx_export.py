@@ -15,7 +15,7 @@ from fewtags.model.base import KEY, About, AboutFile
 from fewtags.model.network import Network
 from fewtags.model.saved import Model, load_model
 from fewtags.utils.extras import install_command, missing
-from fewtags.utils.files import written_whole
+from fewtags.utils.files import atomic_write
 from fewtags.utils.onnx_session import open_session
 from fewtags.utils.progress import say
 
@@ -35,7 +35,7 @@ def export_onnx(run: Path, file: Path, methods: Sequence[str] = ()) -> float:
     _check_fits(model)
     say(f"building one ONNX file of {model.encoder.name}: some ten seconds per backbone")
     content, difference = to_onnx_file(model)
-    with written_whole(file) as out:
+    with atomic_write(file) as out:
         out.write(content)
     return difference
 
@@ -64,8 +64,9 @@ class Exportable(nn.Module):
         heads = model.method.exportable_heads(model.network.heads)
         self.model = Model(model.info, model.encoder, Network(model.network.body, heads), model.method)
 
-    def forward(self, *inputs: Tensor) -> Tensor:
+    def forward(self, first: Tensor, second: Tensor | None = None) -> Tensor:
         """The inputs of N images, in the order of `encoder.inputs()` -> scores [N, K] in 0..1."""
+        inputs = (first,) if second is None else (first, second)
         return self.model.scores(self.model.encoder.from_inputs(*inputs))
 
 

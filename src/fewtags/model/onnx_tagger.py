@@ -14,7 +14,7 @@ from fewtags.encoders.inputs import VECTORS, read_inputs
 from fewtags.errors import BadImage, UserError
 from fewtags.model.base import KEY, AboutFile, BaseTagger
 from fewtags.utils.onnx_session import open_session
-from fewtags.utils.threads import cores, groups, in_order
+from fewtags.utils.threads import batched, cores, map_in_order
 
 GROUP = 4  # images a thread takes at a time
 
@@ -37,7 +37,7 @@ class OnnxTagger(BaseTagger):
         def work(group: list[str]) -> list[ImageResult[NDArray[np.float32]]]:
             return self._scored(group, source)
 
-        for scored in in_order(work, groups(names, GROUP), cores()):
+        for scored in map_in_order(work, batched(names, GROUP), cores()):
             yield from scored
 
     def _scored(self, names: list[str], images: ImageSource) -> list[ImageResult[NDArray[np.float32]]]:

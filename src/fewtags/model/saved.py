@@ -20,7 +20,7 @@ from fewtags.methods import Method, make_method, method_names
 from fewtags.methods.parts.heads import Logits
 from fewtags.model.base import About
 from fewtags.model.network import Network
-from fewtags.utils.files import write_text, written_whole
+from fewtags.utils.files import atomic_write, write_text
 
 OF_OLDER_VERSIONS = ("merge", "alpha", "heads")  # keys of 0.3 that the method's settings say too
 
@@ -81,7 +81,7 @@ def save_model(folder: Path, model: Model) -> None:
     """Write both files, the description last: a folder that has it is complete."""
     tensors = {f"top.{name}": value for name, value in model.network.state_dict().items()} | model.encoder.tensors()
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    with written_whole(folder / "model.safetensors") as file:
+    with atomic_write(folder / "model.safetensors") as file:
         file.write(save(tensors))
     write_text(folder / "model.json", model.info.model_dump_json(indent=1) + "\n")
 

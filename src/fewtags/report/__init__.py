@@ -1,4 +1,4 @@
-"""One self-contained HTML file about a run: how good it is, tag by tag, and images to look at."""
+"""A self-contained HTML report of a run: its quality, per tag, and a gallery of images."""
 
 from fewtags.report.page import write_report
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from fewtags.data import split_spec
 from fewtags.methods import find_method, method_names
-from fewtags.metrics.estimate import ENOUGH
+from fewtags.metrics.estimate import MIN_POSITIVES
 from fewtags.model.saved import ModelInfo
 from fewtags.training.config import Config
 from fewtags.training.run_folder import RunFolder
@@ -119,7 +119,7 @@ def _tag_table(rows: Sequence[dict[str, Any]], of: str) -> str:
     body = []
     for row in rows:
         figures = [_figure(row, name) for name in ("precision", "recall", "f1", "ap")]
-        if not row.get("enough", row["support"] >= ENOUGH):
+        if not row.get("enough", row["support"] >= MIN_POSITIVES):
             figures = ["too few to say", "", "", ""]
         body.append((_text(row["tag"]), f"{row['support']:,}", _threshold(row["threshold"]), *figures))
     return _table(header, body)
@@ -136,7 +136,7 @@ def _limits(config: Config | None, result: dict[str, Any], info: ModelInfo) -> s
     if never:
         lines.append(f"Never given, for want of labelled images that show them: {_words(never)}.")
     rows = (result.get("estimate") or {}).get("per_tag") or []
-    few = [row["tag"] for row in rows if 0 < row["support"] < ENOUGH]
+    few = [row["tag"] for row in rows if 0 < row["support"] < MIN_POSITIVES]
     if few:
         lines.append(f"Fewer than five labelled images show {_words(few)}: check these by eye.")
     if config is not None and config.weights is None and info.frozen:

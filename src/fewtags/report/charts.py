@@ -1,15 +1,15 @@
-"""Charts as inline SVG. Colours are the page's variables, so that they follow light and dark."""
+"""Charts as inline SVG. Colours are CSS variables of the page, for its light and dark themes."""
 
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from fewtags.report.counts import Bin, CoOccurrence
 from fewtags.report.markup import Html, element, join
-from fewtags.report.tallies import Bin, Together
 
 WIDTH, HEIGHT = 440, 250
-LEFT, RIGHT, TOP, BOTTOM = 48, 22, 14, 42  # margins around the lines
-CELL = 34  # side of a field of the matrix
+LEFT, RIGHT, TOP, BOTTOM = 48, 22, 14, 42  # margins around the plot
+CELL = 34  # side of a cell of the matrix
 Point = tuple[float, float]
 
 
@@ -21,22 +21,22 @@ class Line(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """Maps values to places within the margins."""
+    """Maps data coordinates to pixels within the margins."""
 
     x: tuple[float, float]
     y: tuple[float, float]
     height: float = HEIGHT
 
-    def place(self, point: Point) -> Point:
-        """Values -> places in the drawing."""
+    def to_pixels(self, point: Point) -> Point:
+        """Data coordinates -> pixels."""
         across, up = (
             (value - low) / ((high - low) or 1) for value, (low, high) in zip(point, (self.x, self.y), strict=True)
         )
         return LEFT + across * (WIDTH - LEFT - RIGHT), self.height - BOTTOM - up * (self.height - TOP - BOTTOM)
 
 
-def lines(curves: Sequence[Line], across: str, alt: str, percent: bool) -> Html:
-    """Curves over the epochs with a legend; percent: values are shares, the axis is 0 to 100 %."""
+def line_chart(curves: Sequence[Line], across: str, alt: str, percent: bool) -> Html:
+    """Curves over the epochs with a legend; percent: values are shares, shown on an axis of 0 to 100 %."""
     curves = [curve for curve in curves if curve.points]
     xs, ys = ([point[axis] for curve in curves for point in curve.points] for axis in (0, 1))
     top = 1.0 if percent else _ceiling(max(ys))
@@ -45,7 +45,7 @@ def lines(curves: Sequence[Line], across: str, alt: str, percent: bool) -> Html:
     shown: Callable[[float], str] = (lambda value: f"{100 * value:.0f} %") if percent else _short
     parts = [_axes(frame, _whole_ticks(frame.x), ticks, str, shown, across)]
     for number, curve in enumerate(curves):
-        places = [frame.place(point) for point in curve.points]
+        places = [frame.to_pixels(point) for point in curve.points]
         route = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         parts.append(element("polyline", points=route, class_=f"line s{number}"))
         end = shown(curve.points[-1][1]) if percent else _short(curve.points[-1][1])
@@ -62,23 +62,25 @@ def lines(curves: Sequence[Line], across: str, alt: str, percent: bool) -> Html:
     return join(_drawing(HEIGHT, alt, *parts), element("p", *keys, class_="legend"))
 
 
-def reliability(bins: Sequence[Bin], alt: str) -> Html:
-    """How often a score is right, over the score; beneath it how many decisions have it."""
-    height, strip = 330, 78  # of the whole, and of the bars of counts
+def reliability_diagram(bins: Sequence[Bin], alt: str) -> Html:
+    """The share of positives over the score, above a histogram of the scores."""
+    height, strip = 330, 78  # of the whole, and of the histogram
     frame = Frame((0.0, 1.0), (0.0, 1.0), height - strip + 8)
     percents = [part / 5 for part in range(6)]
     parts = [_axes(frame, [], percents, str, _percent, "")]
-    (x0, y0), (x1, y1) = frame.place((0.0, 0.0)), frame.place((1.0, 1.0))
+    (x0, y0), (x1, y1) = frame.to_pixels((0.0, 0.0)), frame.to_pixels((1.0, 1.0))
     parts.append(element("line", x1=x0, y1=y0, x2=x1, y2=y1, class_="ideal"))
     filled = [each for each in bins if each.decisions]
-    places = [frame.place((each.score, each.right)) for each in filled]
+    places = [frame.to_pixels((each.score, each.positive_share)) for each in filled]
     parts.append(element("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in places), class_="line s0"))
     for each, (x, y) in zip(filled, places, strict=True):
-        words = f"scores {_range(each)}: {each.decisions:,} decisions, the tag is there in {_percent(each.right)}"
+        words = (
+            f"scores {_range(each)}: {each.decisions:,} decisions, the tag is there in {_percent(each.positive_share)}"
+        )
         parts.append(element("circle", element("title", words), cx=f"{x:.1f}", cy=f"{y:.1f}", r=4.5, class_="dot s0"))
     base, most = height - BOTTOM, math.log1p(max(each.decisions for each in bins))
     for each in bins:
-        left, right = (frame.place((value, 0.0))[0] for value in (each.low, each.high))
+        left, right = (frame.to_pixels((value, 0.0))[0] for value in (each.low, each.high))
         tall = (strip - 34) * math.log1p(each.decisions) / (most or 1)
         title = element("title", f"scores {_range(each)}: {each.decisions:,} decisions")
         box = {"x": f"{left + 2:.1f}", "y": f"{base - tall:.1f}", "width": f"{right - left - 4:.1f}"}
@@ -88,18 +90,18 @@ def reliability(bins: Sequence[Bin], alt: str) -> Html:
             element("text", _short(each.decisions), x=middle, y=f"{base - tall - 4:.1f}", class_="tiny middle")
         )
     for value in percents:
-        x = frame.place((value, 0.0))[0]
+        x = frame.to_pixels((value, 0.0))[0]
         parts.append(element("text", _percent(value), x=f"{x:.1f}", y=base + 16, class_="tick middle"))
     parts.append(element("text", "score of the model", x=(x0 + x1) / 2, y=height - 6, class_="axis middle"))
     return _drawing(height, alt, *parts)
 
 
-def matrix(table: Together, alt: str) -> Html:
-    """Of the images with the row's tag, the share that has the column's too; the diagonal counts images."""
+def matrix(table: CoOccurrence, alt: str) -> Html:
+    """Cells: the share of images with the row's tag that also have the column's; diagonal: numbers of images."""
     letters = min(14, max(len(tag) for tag in table.tags))
     margin = 14 + 7.2 * letters
     span = margin + CELL * len(table.tags)
-    wide = span + 0.4 * margin  # the last name leans out
+    wide = span + 0.4 * margin  # room for the rotated last name
     parts = []
     for row, tag in enumerate(table.tags):
         middle = margin + CELL * (row + 0.5)
@@ -112,7 +114,7 @@ def matrix(table: Together, alt: str) -> Html:
     return element("svg", *parts, viewBox=f"0 0 {wide:.0f} {span:.0f}", role="img", aria_label=alt, style=size)
 
 
-def _cell(table: Together, row: int, column: int, margin: float) -> Html:
+def _cell(table: CoOccurrence, row: int, column: int, margin: float) -> Html:
     first, second = table.tags[row], table.tags[column]
     count, own = int(table.counts[row, column]), int(table.counts[row, row])
     share, same = count / own, row == column
@@ -159,15 +161,15 @@ def _axes(
     y_text: Callable[[float], str],
     across: str,
 ) -> Html:
-    """Grid lines with their values, and what runs across."""
+    """Grid lines with tick labels, and the label of the x axis."""
     parts = []
     for value in ys:
-        x, y = frame.place((frame.x[0], value))
+        x, y = frame.to_pixels((frame.x[0], value))
         parts.append(element("line", x1=x, x2=WIDTH - RIGHT, y1=f"{y:.1f}", y2=f"{y:.1f}", class_="grid"))
         parts.append(element("text", y_text(value), x=x - 7, y=f"{y + 4:.1f}", class_="tick end"))
     base = frame.height - BOTTOM
     for value in xs:
-        x, _ = frame.place((value, frame.y[0]))
+        x, _ = frame.to_pixels((value, frame.y[0]))
         parts.append(element("text", x_text(value), x=f"{x:.1f}", y=base + 17, class_="tick middle"))
     if across:
         middle = (LEFT + WIDTH - RIGHT) / 2
@@ -176,7 +178,7 @@ def _axes(
 
 
 def _whole_ticks(bounds: tuple[float, float]) -> list[int]:
-    """Some round numbers between two."""
+    """Round ticks between two bounds."""
     least = (bounds[1] - bounds[0]) / 6
     step = next(size * 10**power for power in range(9) for size in (1, 2, 5) if size * 10**power >= least)
     ticks = range(step, math.floor(bounds[1]) + 1, step)
@@ -184,7 +186,7 @@ def _whole_ticks(bounds: tuple[float, float]) -> list[int]:
 
 
 def _ceiling(value: float) -> float:
-    """The next round number."""
+    """The next larger round number."""
     if value <= 0:
         return 1.0
     unit = 10.0 ** math.floor(math.log10(value))

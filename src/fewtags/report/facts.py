@@ -1,4 +1,4 @@
-"""What a finished run says of itself, read once and checked, for all parts of the report."""
+"""The data of a finished run, read once and checked, for all parts of the report."""
 
 import json
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ PARTS = ("labelled", "unlabelled", "test", "held_out")
 
 @dataclass(frozen=True)
 class Facts:
-    """A finished run. Tables have a row an image of their part and a column a tag."""
+    """A finished run. Tables have one row per image of their part and one column per tag."""
 
     path: Path
     config: Config
-    names: dict[str, list[str]]  # images of every part; held_out: those that were scored without their labels
-    kept_back: bool  # the held-out images are others than the labelled ones
+    names: dict[str, list[str]]  # images of every part; held_out: those with out-of-fold or validation scores
+    kept_back: bool  # the held-out images are a validation split, not the labelled images themselves
     tables: dict[str, NDArray[Any]]  # see RunFolder.scores
     thresholds: NDArray[np.float64]  # [K], infinite for a tag that is never given
     result: dict[str, Any]
@@ -42,19 +42,19 @@ class Facts:
 
     @property
     def held_out(self) -> tuple[NDArray[np.float32], NDArray[np.int8]] | None:
-        """Scores and labels of images [n, K] by models that never saw these labels."""
+        """Scores [n, K] by models that were not trained on these images, and their labels [n, K]."""
         if "held_out" not in self.tables or "held_out_targets" not in self.tables:
             return None
         return self.tables["held_out"], self.tables["held_out_targets"]
 
     @property
     def estimate(self) -> dict[str, Any] | None:
-        """How good the model is by the labelled images alone; older runs do not have it."""
+        """The quality estimated on the labelled images; None for older runs."""
         return self.result.get("estimate")
 
     @cached_property
     def part(self) -> str:
-        """The images that the report is about: those that came without tags, else the most there is."""
+        """The part that the report is about: unlabelled images, else test images, else labelled ones."""
         return next((part for part in ("unlabelled", "test") if self.names[part]), "labelled")
 
     @cached_property
@@ -69,7 +69,7 @@ class Facts:
 
 
 def read_facts(path: Path) -> Facts:
-    """Read a run folder. Raises UserError where it is none, has not ended or does not fit together."""
+    """Read a run folder. Raises UserError if it is not a run, not finished or inconsistent."""
     folder = RunFolder(path)
     config = folder.config()
     if not folder.finished:
@@ -77,7 +77,7 @@ def read_facts(path: Path) -> Facts:
     names = folder.split()
     tables = folder.scores()
     if "test" not in tables:
-        names["test"] = []  # they show none of the tags, so nothing could be measured on them
+        names["test"] = []  # no test image shows any of the tags, so they were not evaluated
     kept_back = bool(names["held_out"])
     facts = Facts(
         path,

@@ -1,4 +1,4 @@
-"""The gallery: cards of images in four groups; a script filters them by tag and confidence."""
+"""The gallery: image cards in four groups; a script filters them by tag and confidence."""
 
 from collections.abc import Sequence
 
@@ -6,64 +6,64 @@ import numpy as np
 
 from fewtags.report.facts import Facts
 from fewtags.report.markup import Html, element, join
-from fewtags.report.picks import ABLE, CLOSE, SURE, Group, Pick, groups
-from fewtags.report.pictures import SHARE, Pictures
+from fewtags.report.selection import MIN_AP, MIN_CONFIDENCE, UNCERTAIN_MARGIN, ImageGroup, Selected, select_images
 from fewtags.report.summary import images
+from fewtags.report.thumbnails import MEAN_BYTES, Thumbnails
 from fewtags.utils.progress import Progress
 
-CHIPS = 6  # tags named on a card
+CHIPS = 6  # tags shown on a card
 TITLES = {
-    "sample": ("A random sample", "Images as they come, with the tags they get."),
-    "confident": ("Most confident", "For every tag the images that get it with the highest scores."),
+    "sample": ("A random sample", "Random images with the tags they get."),
+    "confident": ("Most confident", "For every tag, the images that get it with the highest scores."),
     "uncertain": (
         "Least certain",
-        f"For every tag the images whose score lies nearest to its threshold, {100 * CLOSE:.0f} points away at most. "
-        "A dashed tag is not given.",
+        f"For every tag, the images with scores nearest to its threshold, at most {100 * UNCERTAIN_MARGIN:.0f} points "
+        "away. A dashed tag is not given.",
     ),
     "mistakes": (
         "Likely mistakes in your labels",
-        f"Labels that a model which never saw them contradicts with {100 * SURE:.0f} % or more, the loudest first. "
-        "Either the label is wrong or the model is. Asked about are tags that it tells apart well, with an average "
-        f"precision of {100 * ABLE:.0f} % or more on these labels.",
+        f"Labels contradicted with a confidence of {100 * MIN_CONFIDENCE:.0f} % or more by a model not trained on "
+        "them, the largest contradiction first. Either the label or the model is wrong. Only tags that the model "
+        f"recognises well are listed: an average precision of {100 * MIN_AP:.0f} % or more on these labels.",
     ),
 }
 NO_MISTAKES = (
-    f"None: the models that never saw a label contradict none with {100 * SURE:.0f} % or more, among the tags that "
-    f"they tell apart well (an average precision of {100 * ABLE:.0f} % or more)."
+    f"None: no label is contradicted with a confidence of {100 * MIN_CONFIDENCE:.0f} % or more by a model that was not "
+    f"trained on it, among the tags that it recognises well (an average precision of {100 * MIN_AP:.0f} % or more)."
 )
 NO_HELD_OUT = (
-    "This run keeps no scores by models that never saw the labels, so its labels cannot be questioned; "
-    "--tune heads keeps them, and --tune all does with --validate."
+    "This run has no scores by models that were not trained on the labels, so its labels cannot be checked; "
+    "train with --tune heads, or with --tune all --validate."
 )
 
 
 def gallery(facts: Facts) -> Html:
-    """The section with its filters, which only show where scripts run."""
-    pictures = Pictures(facts.config)
-    chosen = groups(facts)
-    with Progress("pictures for the report", sum(len(group.picks) for group in chosen)) as progress:
-        cards = {group.name: _cards(group, facts, pictures, progress) for group in chosen}
-    shown = {pick.row for each in chosen for pick in each.picks[: len(cards[each.name])] if pick.part == facts.part}
+    """The section with its filters, which are shown only if scripts run."""
+    thumbnails = Thumbnails(facts.config)
+    chosen = select_images(facts)
+    with Progress("pictures for the report", sum(len(group.images) for group in chosen)) as progress:
+        cards = {group.name: _cards(group, facts, thumbnails, progress) for group in chosen}
+    shown = {image.row for each in chosen for image in each.images[: len(cards[each.name])] if image.part == facts.part}
     return element(
         "section",
         element("h2", "Images"),
-        element("p", _note(len(shown), len(facts.scores), pictures), class_="note"),
+        element("p", _note(len(shown), len(facts.scores), thumbnails), class_="note"),
         _filters(facts.tags),
         *(_group(name, some, facts) for name, some in cards.items()),
         id="images",
     )
 
 
-def _note(shown: int, total: int, pictures: Pictures) -> str:
+def _note(shown: int, total: int, thumbnails: Thumbnails) -> str:
     words = (
         f"{shown:,} of {images(total)} are here, so that the page stays small; tags.csv in the run folder holds all."
     )
     if shown == total:
         words = f"All {images(total)} are here."
-    if pictures.trouble:
-        words += f" Pictures are missing: {pictures.trouble}. Names and scores are shown without them."
-    elif pictures.missing:
-        words += f" {pictures.missing:,} could not be read: shown without a picture."
+    if thumbnails.error:
+        words += f" Pictures are missing: {thumbnails.error}. Names and scores are shown without them."
+    elif thumbnails.missing:
+        words += f" {thumbnails.missing:,} could not be read: shown without a picture."
     return words
 
 
@@ -98,16 +98,16 @@ def _filters(names: Sequence[str]) -> Html:
     )
 
 
-def _cards(group: Group, facts: Facts, pictures: Pictures, progress: Progress) -> list[Html]:
-    """The cards of a group, as many as its share of the page allows."""
+def _cards(group: ImageGroup, facts: Facts, thumbnails: Thumbnails, progress: Progress) -> list[Html]:
+    """The cards of a group, as many as its byte budget allows."""
     cards: list[Html] = []
-    left = group.room * SHARE
-    for pick in group.picks:
-        address = pictures.address(facts.names[pick.part][pick.row])
-        left -= len(address or "")
+    left = group.room * MEAN_BYTES
+    for image in group.images:
+        url = thumbnails.data_url(facts.names[image.part][image.row])
+        left -= len(url or "")
         if left < 0:
             break
-        cards.append(_card(group.name, pick, facts, address))
+        cards.append(_card(group.name, image, facts, url))
         progress.advance()
     return cards
 
@@ -126,26 +126,26 @@ def _group(name: str, cards: Sequence[Html], facts: Facts) -> Html:
     )
 
 
-def _card(kind: str, pick: Pick, facts: Facts, address: str | None) -> Html:
-    name = facts.names[pick.part][pick.row]
-    picture = element("img", src=address, alt=name) if address else element("span", "no picture", class_="missing")
-    words = {"mistakes": _doubts, "uncertain": _close}.get(kind, _given)(pick, facts)
-    sure = pick.tags
+def _card(kind: str, image: Selected, facts: Facts, url: str | None) -> Html:
+    name = facts.names[image.part][image.row]
+    picture = element("img", src=url, alt=name) if url else element("span", "no picture", class_="missing")
+    words = {"mistakes": _doubts, "uncertain": _close}.get(kind, _given)(image, facts)
+    sure = image.tags
     if kind == "mistakes":
-        labels = facts.tables["held_out_targets"][pick.row]
-        sure = [(place, 1 - score if labels[place] == 1 else score) for place, score in pick.tags]
+        labels = facts.tables["held_out_targets"][image.row]
+        sure = [(place, 1 - score if labels[place] == 1 else score) for place, score in image.tags]
     marks = " ".join(f"{place}:{100 * score:.1f}" for place, score in sure)
     caption = element("figcaption", words, element("span", name, class_="name", title=name))
     return element("figure", element("div", picture, class_="frame"), caption, class_="card", data_tags=marks)
 
 
-def _given(pick: Pick, facts: Facts) -> Html:
-    """The tags an image gets, right or wrong where that is known."""
-    truth = facts.tables.get(f"{pick.part}_targets")
-    known = truth[pick.row] if truth is not None and pick.part != "labelled" else np.full(len(facts.tags), -1)
-    chips = [_chip(facts.tags[place], score, int(known[place])) for place, score in pick.tags[:CHIPS]]
-    if len(pick.tags) > CHIPS:
-        chips.append(element("span", f"+{len(pick.tags) - CHIPS}", class_="more"))
+def _given(image: Selected, facts: Facts) -> Html:
+    """The tags an image gets, marked right or wrong if the truth is known."""
+    truth = facts.tables.get(f"{image.part}_targets")
+    known = truth[image.row] if truth is not None and image.part != "labelled" else np.full(len(facts.tags), -1)
+    chips = [_chip(facts.tags[place], score, int(known[place])) for place, score in image.tags[:CHIPS]]
+    if len(image.tags) > CHIPS:
+        chips.append(element("span", f"+{len(image.tags) - CHIPS}", class_="more"))
     return element("span", *(chips or [element("span", "no tag", class_="more")]), class_="chips")
 
 
@@ -154,10 +154,10 @@ def _chip(tag: str, score: float, known: int) -> Html:
     return element("span", f"{mark}{tag} ", element("b", percent(score)), class_=f"chip {kind}".strip())
 
 
-def _close(pick: Pick, facts: Facts) -> Html:
+def _close(image: Selected, facts: Facts) -> Html:
     """`sofa 41 %, given from 43 %`."""
     lines = []
-    for place, score in pick.tags[:CHIPS]:
+    for place, score in image.tags[:CHIPS]:
         limit = float(facts.thresholds[place])
         words = element("span", f"{100 * score:.1f} %, given from {100 * limit:.1f} %", class_="why")
         kind = "chip" if score >= limit else "chip not"
@@ -165,11 +165,11 @@ def _close(pick: Pick, facts: Facts) -> Html:
     return element("span", *lines, class_="chips")
 
 
-def _doubts(pick: Pick, facts: Facts) -> Html:
+def _doubts(image: Selected, facts: Facts) -> Html:
     """`You said no boat; the model is 97 % sure that it is there.`"""
     lines = []
-    labels = facts.tables["held_out_targets"][pick.row]
-    for place, score in pick.tags[:CHIPS]:
+    labels = facts.tables["held_out_targets"][image.row]
+    for place, score in image.tags[:CHIPS]:
         said, sure, is_there = ("", 1 - score, "is not") if labels[place] == 1 else ("no ", score, "is")
         words = (f"You said {said}", element("b", facts.tags[place]), f"; the model is {percent(sure)} sure that it ")
         lines.append(element("span", *words, f"{is_there} there.", class_="doubt"))

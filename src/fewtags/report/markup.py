@@ -1,4 +1,4 @@
-"""HTML and SVG elements. Text is escaped unless an element was made of it, so no name can become markup."""
+"""HTML and SVG elements. Text is escaped unless it is markup already, so no name can become markup."""
 
 from html import escape
 
@@ -10,7 +10,7 @@ class Html(str):
 
 
 Content = str | float | None
-VOID = {"img", "input", "meta"}  # elements that have no end
+VOID = {"img", "input", "meta"}  # elements without an end tag
 
 
 def element(name: str, /, *content: Content, **attributes: Content) -> Html:
@@ -23,5 +23,5 @@ def element(name: str, /, *content: Content, **attributes: Content) -> Html:
 
 
 def join(*content: Content) -> Html:
-    """One piece of markup of several pieces and texts."""
+    """Concatenate markup and texts (escaped)."""
     return Html("".join(one if isinstance(one, Html) else escape(str(one)) for one in content if one is not None))

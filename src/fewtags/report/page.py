@@ -1,4 +1,4 @@
-"""The page as a whole: sections, style and script in one file that needs nothing else."""
+"""The whole page: sections, style and script in one file without dependencies."""
 
 import base64
 import hashlib
@@ -9,19 +9,19 @@ from pathlib import Path
 from fewtags.data import split_spec
 from fewtags.errors import UserError
 from fewtags.report import sections
+from fewtags.report.assessment import tag_rows
 from fewtags.report.facts import Facts, read_facts
 from fewtags.report.gallery import gallery
 from fewtags.report.markup import Html, element, join
 from fewtags.report.summary import figures, sentence, summary
 from fewtags.report.tag_table import tag_table
-from fewtags.report.verdict import tag_rows
 from fewtags.utils.files import write_text
 
 LINKS = {
     "summary": "Summary",
     "tags": "Tags",
     "learning": "Learning",
-    "pseudo": "Own labels",
+    "pseudo": "Pseudo-labels",
     "reliability": "Scores",
     "together": "Together",
     "images": "Images",
@@ -30,7 +30,7 @@ LINKS = {
 
 
 def write_report(run: Path, out: Path | None = None) -> Path:
-    """Write the page of a finished run, by default RUN/report.html; returns where it is."""
+    """Write the report of a finished run, by default to RUN/report.html; returns its path."""
     facts = read_facts(run)
     out = out or run / "report.html"
     if out.is_dir():
@@ -51,8 +51,8 @@ def page(facts: Facts) -> str:
         "tags": element("section", element("h2", "Tag by tag"), figures(facts), tag_table(rows), id="tags"),
         "learning": sections.learning(facts),
         "pseudo": sections.pseudo_labels(facts),
-        "reliability": sections.reliable(facts),
-        "together": sections.tags_together(facts),
+        "reliability": sections.reliability(facts),
+        "together": sections.co_occurrence(facts),
         "images": gallery(facts),
         "settings": sections.settings(facts),
     }
@@ -76,7 +76,7 @@ def _name(facts: Facts) -> str:
 def _document(title: str, description: str, body: Html) -> str:
     style, script = (files(__package__).joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # only this script may run, and nothing may be loaded: what a name could smuggle in stays dead
+    # only this script may run and nothing may be loaded: protects against injection through names
     allowed = f"img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     policy = f"default-src 'none'; {allowed}; form-action 'none'; base-uri 'none'"
     head = [

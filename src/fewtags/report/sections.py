@@ -1,4 +1,4 @@
-"""The charts of the page with what they say in words: learning, pseudo-labels, reliability, tags together, settings."""
+"""Sections with charts and explanations: learning, pseudo-labels, reliability, co-occurrence, settings."""
 
 import math
 from typing import Any
@@ -7,15 +7,15 @@ import numpy as np
 
 from fewtags.metrics import f1_scores
 from fewtags.report import charts
+from fewtags.report.counts import Bin, co_occurrence_counts, reliability_bins
 from fewtags.report.facts import Facts
 from fewtags.report.markup import Html, element, join
 from fewtags.report.summary import images
-from fewtags.report.tallies import Bin, reliability, together
 from fewtags.training.evaluator import Record
 from fewtags.training.repeat import command
 from fewtags.utils.progress import duration
 
-MATRIX = 24  # tags of the matrix: more cannot be read
+MATRIX = 24  # tags in the matrix; more would not be legible
 STAGES = {"warmup": "Loss on the labelled images", "main": "Loss on all images"}
 TEST = {"map": "mAP", "cf1": "CF1", "of1": "OF1"}
 PSEUDO = {"pseudo_cp": "precision", "pseudo_cr": "recall", "pseudo_cf1": "CF1"}
@@ -23,28 +23,28 @@ PARTS = {"unlabelled": "that came without tags", "test": "for testing", "labelle
 
 
 def learning(facts: Facts) -> Html | None:
-    """Loss and test figures over the epochs."""
+    """Loss and test figures by epoch."""
     drawn = []
     for stage, title in STAGES.items():
         points = _points([r for r in facts.records if r.get("stage") == stage], "loss")
         if len(points) > 1:
-            curve = charts.lines([charts.Line("loss", points)], "epoch", f"{title}, by epoch", percent=False)
+            curve = charts.line_chart([charts.Line("loss", points)], "epoch", f"{title}, by epoch", percent=False)
             drawn.append(_figure(title, curve))
     curves = [charts.Line(name, _points(facts.records, key)) for key, name in TEST.items()]
     if any(len(curve.points) > 1 for curve in curves):
-        curve = charts.lines(curves, "epoch", "mAP, CF1 and OF1 on the test images, by epoch", percent=True)
+        curve = charts.line_chart(curves, "epoch", "mAP, CF1 and OF1 on the test images, by epoch", percent=True)
         drawn.append(_figure("On the test images", curve))
     if not drawn:
         return None
     seconds = facts.result.get("seconds")
     time = f" It took {duration(seconds)} in all." if seconds else ""
     epochs = f"{len(facts.records):,} epoch{'' if len(facts.records) == 1 else 's'}"
-    note = f"What was measured in {epochs} of training; a loss should fall and then level off.{time}"
+    note = f"Measured in {epochs} of training; a loss should fall and then level off.{time}"
     return _section("learning", "How it learned", note, element("div", *drawn, class_="charts"))
 
 
 def pseudo_labels(facts: Facts) -> Html | None:
-    """How right the tags of unlabelled images are, where their truth is known."""
+    """The quality of tags of unlabelled images with known truth, and of pseudo-labels."""
     truth = facts.tables.get("unlabelled_targets")
     parts: list[Html] = []
     note = ""
@@ -60,35 +60,33 @@ def pseudo_labels(facts: Facts) -> Html | None:
     last = next((r for r in reversed(facts.records) if "pseudo_cf1" in r), None)
     if last is not None:
         words = ", ".join(f"{name} {_percent(last[key])}" for key, name in PSEUDO.items() if key in last)
-        note += (
-            f" What it learned from in the last epoch: {int(last.get('pseudo_positives', 0)):,} pseudo-labels, {words}."
-        )
+        note += f" Pseudo-labels in the last epoch: {int(last.get('pseudo_positives', 0)):,} positives, {words}."
         if any(len({y for _, y in curve.points}) > 1 for curve in curves):
             alt = "precision, recall and CF1 of pseudo-labels, by epoch"
-            parts.append(_figure("Pseudo-labels, by epoch", charts.lines(curves, "epoch", alt, percent=True)))
+            parts.append(_figure("Pseudo-labels, by epoch", charts.line_chart(curves, "epoch", alt, percent=True)))
     if not note:
         return None
     content = element("div", *parts, class_="charts") if parts else None
-    return _section("pseudo", "How right its own labels are", note.strip(), content)
+    return _section("pseudo", "Quality of pseudo-labels", note.strip(), content)
 
 
-def reliable(facts: Facts) -> Html | None:
+def reliability(facts: Facts) -> Html | None:
     """The reliability diagram."""
     for scores, targets, who in (
-        ("held_out", "held_out_targets", "Labelled images, scored by models that never saw their labels"),
+        ("held_out", "held_out_targets", "Labelled images, scored by models that were not trained on them"),
         ("test", "test_targets", "The test images"),
     ):
         if scores not in facts.tables or targets not in facts.tables:
             continue
-        bins = reliability(facts.tables[scores], facts.tables[targets])
+        bins = reliability_bins(facts.tables[scores], facts.tables[targets])
         if not any(each.decisions for each in bins):
             continue
         count = sum(each.decisions for each in bins)
         note = (
-            f"{who}: {count:,} decisions (an image and a tag), grouped by score. On the dashed line a score means "
-            f"what it says. {_reading(bins)} Bars count the decisions, on a logarithmic scale."
+            f"{who}: {count:,} decisions (one image, one tag), grouped by score. On the dashed line scores are "
+            f"calibrated. {_interpretation(bins)} Bars count the decisions, on a logarithmic scale."
         )
-        chart = charts.reliability(bins, "How often a tag is there, by the score that the model gives it")
+        chart = charts.reliability_diagram(bins, "How often a tag is there, by the score that the model gives it")
         drawn = _figure("How often the tag is there", chart)
         rows = [
             element("tr", *(element("td", text, class_="num") for text in _bin_words(each)))
@@ -102,36 +100,36 @@ def reliable(facts: Facts) -> Html | None:
 
 
 def _bin_words(each: Bin) -> tuple[str, str, str]:
-    return f"{100 * each.low:.0f}–{100 * each.high:.0f} %", f"{each.decisions:,}", _percent(each.right)
+    return f"{100 * each.low:.0f}–{100 * each.high:.0f} %", f"{each.decisions:,}", _percent(each.positive_share)
 
 
-def _reading(bins: list[Bin]) -> str:
-    """What the diagram says of scores above one half, in a sentence."""
+def _interpretation(bins: list[Bin]) -> str:
+    """One sentence about the calibration of scores above one half."""
     upper = [each for each in bins if each.low >= 0.5 and each.decisions]
     count = sum(each.decisions for each in upper)
     if not count:
         return "No score is above one half."
-    said, true = (sum(each.decisions * value for each, value in pairs) / count for pairs in _weighed(upper))
+    said, true = (sum(each.decisions * value for each, value in pairs) / count for pairs in _weighted(upper))
     gap = round(100 * (said - true))
     if abs(gap) < 3:
-        return "Scores above one half are about right."
-    return f"Scores above one half are {abs(gap)} points too {'high' if gap > 0 else 'low'} in the mean."
+        return "Scores above one half are well calibrated."
+    return f"Scores above one half are {abs(gap)} points too {'high' if gap > 0 else 'low'} on average."
 
 
-def _weighed(bins: list[Bin]) -> tuple[list[tuple[Bin, float]], list[tuple[Bin, float]]]:
-    return [(each, each.score) for each in bins], [(each, each.right) for each in bins]
+def _weighted(bins: list[Bin]) -> tuple[list[tuple[Bin, float]], list[tuple[Bin, float]]]:
+    return [(each, each.score) for each in bins], [(each, each.positive_share) for each in bins]
 
 
-def tags_together(facts: Facts) -> Html | None:
+def co_occurrence(facts: Facts) -> Html | None:
     """The co-occurrence of given tags."""
-    table = together(facts.given, facts.tags, MATRIX)
+    table = co_occurrence_counts(facts.given, facts.tags, MATRIX)
     if len(table.tags) < 2:
         return None
     pairs = ", ".join(f"{first} and {second} ({count:,})" for first, second, count in table.pairs(3))
-    some = f" Shown are the {MATRIX} tags that are given most often." if len(facts.tags) > MATRIX else ""
+    some = f" Only the {MATRIX} most frequent tags are shown." if len(facts.tags) > MATRIX else ""
     note = (
-        f"Among the {images(len(facts.scores))} {PARTS[facts.part]}: of those that get the row's tag, the share in "
-        f"percent that gets the column's too; the diagonal counts images."
+        f"Among the {images(len(facts.scores))} {PARTS[facts.part]}: of those with the row's tag, the share in "
+        f"percent that also get the column's; the diagonal counts images."
         + (f" Most often together: {pairs}." if pairs else "")
         + some
     )
@@ -140,7 +138,7 @@ def tags_together(facts: Facts) -> Html | None:
 
 
 def settings(facts: Facts) -> Html:
-    """The command that makes the run again, and every setting."""
+    """The command that reproduces the run, and all settings."""
     config = facts.config.model_dump(exclude={"tags", "recipe", "method_settings"})
     tables = [
         ("Run", config),
@@ -149,10 +147,10 @@ def settings(facts: Facts) -> Html:
     ]
     return _section(
         "settings",
-        "How to make it again",
-        "The command with every choice named; --out names a new folder.",
+        "How to reproduce it",
+        "The command with all options; --out names a new folder.",
         element("pre", element("code", _command(facts))),
-        element("details", element("summary", "Every setting"), *(_settings_table(*table) for table in tables)),
+        element("details", element("summary", "All settings"), *(_settings_table(*table) for table in tables)),
     )
 
 
@@ -173,7 +171,7 @@ def _figure(title: str, drawn: Html) -> Html:
 
 
 def _points(records: list[Record], key: str) -> list[tuple[float, float]]:
-    """Where a record has the value: its number, counted from 1, and the value."""
+    """(record number from 1, value) of the records that have the value."""
     numbered = ((float(number), record.get(key)) for number, record in enumerate(records, start=1))
     return [(x, float(y)) for x, y in numbered if isinstance(y, (int, float)) and math.isfinite(y)]
 

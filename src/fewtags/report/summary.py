@@ -1,14 +1,14 @@
-"""The top of the page: what the run did and what to trust, in plain words, and the figures over all tags."""
+"""The top of the page: a summary of the run, tags by verdict, and the figures over all tags."""
 
 from collections.abc import Sequence
 from typing import Any
 
+from fewtags.report.assessment import MEANING, Figure, TagRow, Verdict, figure
 from fewtags.report.facts import Facts
 from fewtags.report.markup import Content, Html, element, join
-from fewtags.report.verdict import MEANING, Figure, TagRow, Verdict, figure
 
-SHOWN = 5  # tags named in the first sentence
-LISTED = 40  # tags named in the list below it
+SHOWN = 5  # tags in the first sentence
+LISTED = 40  # tags in the list below it
 TITLES: dict[Verdict, str] = {
     "trust": "Trust",
     "fair": "Mostly right",
@@ -17,12 +17,12 @@ TITLES: dict[Verdict, str] = {
     "never": "Never given",
 }
 OVERALL = {
-    "map": ("mAP", "how well images are ranked, tag by tag"),
-    "cf1": ("CF1", "precision and recall together, every tag counting alike"),
-    "of1": ("OF1", "precision and recall together, every given tag counting alike"),
+    "map": ("mAP", "how well images are ranked, mean over tags"),
+    "cf1": ("CF1", "precision and recall combined, averaged over tags"),
+    "of1": ("OF1", "precision and recall combined, over all decisions"),
 }
 PREFER = {
-    "balance": "right tags and found tags count alike (prefer: balance)",
+    "balance": "precision and recall count equally (prefer: balance)",
     "precision": "a wrong tag counts more than a missing one (prefer: precision)",
     "recall": "a missing tag counts more than a wrong one (prefer: recall)",
 }
@@ -54,8 +54,8 @@ def sentence(facts: Facts, rows: Sequence[TagRow]) -> str:
 
 
 def enumerate_words(words: Sequence[str]) -> str:
-    """`a, b and c`; of many the first few."""
-    if len(words) > SHOWN + 1:  # "and 1 more" would be no shorter than its name
+    """`a, b and c`; only the first few of many."""
+    if len(words) > SHOWN + 1:  # never "and 1 more"
         return f"{', '.join(words[:SHOWN])} and {len(words) - SHOWN:,} more"
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
@@ -71,7 +71,7 @@ def badge(verdict: Verdict) -> Html:
 
 
 def figures(facts: Facts) -> Html:
-    """mAP, CF1 and OF1: estimated, and beside them on the test split where there is one; and how they were made."""
+    """mAP, CF1 and OF1, estimated and on the test split (if there is one), and how they were obtained."""
     estimate, tested = facts.estimate, facts.result if facts.result.get("map") is not None else None
     how = element("p", _how(estimate, tested is not None, facts), class_="note")
     if estimate is None and tested is None:
@@ -106,24 +106,24 @@ def _figure_text(found: Figure | None) -> Html:
 
 
 def _how(estimate: dict[str, Any] | None, tested: bool, facts: Facts) -> str:
-    """How the figures were made, in one sentence."""
+    """One sentence on how the figures were obtained."""
     if estimate:
         how = str(estimate.get("how", "")).strip().rstrip(".")
         prefer = PREFER.get(str(estimate.get("prefer")), "")
-        interval = "an interval holds 95 of 100 figures from images drawn again"
+        interval = "intervals are 95 % bootstrap intervals over images"
         return "; ".join(filter(None, (f"How these figures were made: from {how}", interval, prefer))) + "."
     if tested:
         seen = "also chose the epoch" if facts.config.recipe.protocol == "paper" else "took no part in training"
         count = images(len(facts.names["test"]))
-        return f"How these figures were made: the model tagged {count} that {seen}; their labels were compared."
+        return f"How these figures were made: the model tagged {count} that {seen}, and was compared with their labels."
     return (
-        "This run holds no estimate of its quality and its data no test images, so there are no figures: "
+        "There are no figures: this run has no estimate of its quality, and its data no test images; "
         "train again with --tune heads or --validate, or compare with other labels (fewtags evaluate RUN DATA)."
     )
 
 
 def _with_verdict(verdict: Verdict, rows: Sequence[TagRow]) -> list[str]:
-    """Tags with a verdict, the best first; of those to check the worst first."""
+    """Tags with a verdict, best first; those to check worst first."""
     tags = [row.tag for row in rows if row.verdict == verdict]
     return tags[::-1] if verdict == "check" else tags
 
@@ -145,7 +145,7 @@ def _tiles(facts: Facts) -> Html:
     tiles += [(f"{len(facts.names['unlabelled']):,}", "images tagged")]
     if len(tags):
         tiles += [
-            (f"{tags.mean():.1f}", "tags an image"),
+            (f"{tags.mean():.1f}", "tags per image"),
             (f"{100 * (tags == 0).mean():.0f} %", "of images get no tag"),
         ]
     tiles += [(f"{len(facts.tags):,}", "tags")]

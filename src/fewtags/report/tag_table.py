@@ -1,24 +1,24 @@
-"""The table with a row for every tag."""
+"""The table with one row per tag."""
 
 from collections.abc import Sequence
 
+from fewtags.report.assessment import NAMES, Figure, Figures, TagRow
 from fewtags.report.charts import interval_bar
 from fewtags.report.markup import Content, Html, element, join
 from fewtags.report.summary import badge
-from fewtags.report.verdict import NAMES, Figure, Figures, TagRow
 
 TITLES = {"precision": "Precision", "recall": "Recall", "f1": "F1", "ap": "AP"}
 MEANING = {
-    "precision": "of the images that get the tag, the share that shows it",
-    "recall": "of the images that show the tag, the share that gets it",
-    "f1": "precision and recall together",
+    "precision": "share of the images with the tag given that show it",
+    "recall": "share of the images that show the tag that get it",
+    "f1": "precision and recall combined",
     "ap": "how well images are ranked by the tag's score",
 }
 RANKS = {"trust": 4, "fair": 3, "check": 2, "few": 1, "never": 0}
 
 
 def tag_table(rows: Sequence[TagRow]) -> Html:
-    """Tag, verdict, counts, threshold and figures; a script makes the heads sort."""
+    """Tag, verdict, counts, threshold and figures; a script makes the columns sortable."""
     kinds = [("estimated", "Estimated from your labels")] if any(row.estimated for row in rows) else []
     kinds += [("tested", "On the test images")] if any(row.tested for row in rows) else []
     groups: list[Content] = [element("th", colspan=5, class_="blank")]
@@ -28,7 +28,7 @@ def tag_table(rows: Sequence[TagRow]) -> Html:
         _head("Verdict", None, text=True),
         _head("Labelled", "labelled images that show it"),
         _head("Given", "images that get it"),
-        _head("Threshold", "the score from which the tag is given"),
+        _head("Threshold", "the lowest score at which the tag is given"),
     ]
     heads += [_head(TITLES[name], MEANING[name], kind) for kind, _ in kinds for name in NAMES]
     body = [_row(row, [kind for kind, _ in kinds]) for row in rows]

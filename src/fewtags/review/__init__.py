@@ -1,5 +1,5 @@
-"""Corrections by a person: decisions in a log, the order to ask in, the local page, what learning makes of them."""
+"""Corrections by a person: the log of decisions, the order of questions, the local page, and retraining with them."""
 
-from fewtags.review.log import Decision, ReviewLog, read_log, standing
+from fewtags.review.log import Decision, ReviewLog, current_answers, read_log
 
-__all__ = ["Decision", "ReviewLog", "read_log", "standing"]
+__all__ = ["Decision", "ReviewLog", "current_answers", "read_log"]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from fewtags.data.catalogue import UNKNOWN, Catalogue, Role
 from fewtags.errors import UserError
-from fewtags.review.log import Cell, parse_lines, read_log, standing
+from fewtags.review.log import Cell, current_answers, parse_lines, read_log
 from fewtags.training.run_folder import CORRECTIONS, RunFolder
-from fewtags.utils.files import written_whole
+from fewtags.utils.files import atomic_write
 
 LOG = "review.jsonl"  # decisions made about a run
 CODES = {"yes": 1, "no": 0, "unsure": UNKNOWN}
@@ -28,7 +28,7 @@ class Corrections:
 
     def answers(self) -> dict[Cell, str]:
         """What holds after all of them."""
-        return standing(parse_lines(self.content, Path(self.source)))
+        return current_answers(parse_lines(self.content, Path(self.source)))
 
     def apply(self, catalogue: Catalogue) -> Catalogue:
         """The catalogue with yes as 1, no as 0 and unsure as unknown in the cells that were decided.
@@ -66,7 +66,7 @@ class Corrections:
 
     def keep(self, run: Path) -> None:
         """Write them into the run that learns from them: it stays what it is when the review goes on."""
-        with written_whole(run / CORRECTIONS) as file:
+        with atomic_write(run / CORRECTIONS) as file:
             file.write(self.content)
 
 
@@ -75,7 +75,7 @@ def corrections_of(run: Path) -> Corrections:
     log = run / LOG
     if not log.is_file():
         raise UserError(f"{run} has no {LOG}: nothing was decided yet; start with `fewtags review {run}`")
-    if not standing(read_log(log)):
+    if not current_answers(read_log(log)):
         raise UserError(f"{log} holds no decision; make some with `fewtags review {run}`")
     before = _whole_lines(run / CORRECTIONS) if (run / CORRECTIONS).is_file() else b""
     return Corrections(str(log), before + _whole_lines(log))

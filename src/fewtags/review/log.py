@@ -1,4 +1,4 @@
-"""review.jsonl: one line a decision, only ever appended to, on the disk before anybody is told that it is saved."""
+"""review.jsonl: one line per decision, append-only, on the disk before it is reported as saved."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ Cell = tuple[str, str]  # image, tag
 
 
 class Decision(NamedTuple):
-    """What a person said of one tag of one image."""
+    """A person's answer about one tag of one image."""
 
     image: str
     tag: str
@@ -25,14 +25,14 @@ class Decision(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One line of the log: a decision made in an action, or the undoing of all decisions of an action."""
+    """One line of the log: a decision of an action, or the undo of a whole action."""
 
     action: str
     decision: Decision | None  # None: the action is undone
 
 
 def read_log(file: Path) -> list[Line]:
-    """The lines of a log; one that a kill cut off is left out. Raises UserError naming the line that is wrong."""
+    """The lines of a log; an incomplete last line is left out. Raises UserError that names the faulty line."""
     try:
         return parse_lines(file.read_bytes(), file)
     except OSError as error:
@@ -40,13 +40,13 @@ def read_log(file: Path) -> list[Line]:
 
 
 def parse_lines(content: bytes, file: Path, first: int = 1) -> list[Line]:
-    """The whole lines of these bytes of `file`, the first of which has this number."""
+    """The complete lines of these bytes of `file`; `first` is the number of the first line."""
     whole = content[: content.rfind(b"\n") + 1]
     return [_parsed(text, file, first + number) for number, text in enumerate(whole.split(b"\n")[:-1])]
 
 
-def standing(lines: Iterable[Line]) -> dict[Cell, str]:
-    """What holds after all lines: of each image and tag the last answer whose action was not undone."""
+def current_answers(lines: Iterable[Line]) -> dict[Cell, str]:
+    """The answers after all lines: per image and tag, the last one not undone."""
     lines = list(lines)
     undone = {line.action for line in lines if line.decision is None}
     found: dict[Cell, str] = {}
@@ -57,31 +57,31 @@ def standing(lines: Iterable[Line]) -> dict[Cell, str]:
 
 
 class ReviewLog:
-    """A log in use. Other tabs and other processes may write to the same file: nobody's lines are lost."""
+    """A log in use. Other tabs and processes may append to the same file; no lines are lost."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self.answers: dict[Cell, str] = {}  # what holds now
+        self.answers: dict[Cell, str] = {}  # the current ones
         self._lines: list[Line] = []
         self._read = 0  # bytes of the file that `_lines` holds
         self.refresh()
 
     def refresh(self) -> None:
-        """See what others have added."""
+        """Read the lines that others have appended."""
         if not self.file.exists():
             return
         with self.file.open("rb") as file:
-            self._take(file)
+            self._read_new_lines(file)
 
     def append(self, decisions: Sequence[Decision]) -> str:
-        """Write the decisions of one action; when this returns they are on the disk. Returns the action's name."""
+        """Write the decisions of one action to the disk; returns the name of the action."""
         action = secrets.token_hex(8)
         when = _now()
         self._write([{**decision._asdict(), "when": when, "action": action} for decision in decisions])
         return action
 
     def undo(self, action: str) -> bool:
-        """Take an action back by a line of its own; False when there is none, or it has been taken back before."""
+        """Append an undo of an action; False if there is no such action or it was undone before."""
         self.refresh()
         known = [line.decision is not None for line in self._lines if line.action == action]
         if not known or not all(known):
@@ -93,24 +93,24 @@ class ReviewLog:
         text = b"".join(json.dumps(entry).encode() + b"\n" for entry in entries)
         new = not self.file.exists()
         try:
-            with self.file.open("a+b") as file, _alone(file):
-                _drop_torn_line(file)
+            with self.file.open("a+b") as file, _locked(file):
+                _drop_partial_line(file)
                 end = file.seek(0, os.SEEK_END)
                 try:
                     file.write(text)
                     file.flush()
                     os.fsync(file.fileno())
                 except OSError:
-                    file.truncate(end)  # an action is kept whole or not at all
+                    file.truncate(end)  # an action is saved completely or not at all
                     raise
-                self._take(file)
+                self._read_new_lines(file)
             if new:
                 sync_folder(self.file.parent)
         except OSError as error:
             raise Fault(f"{self.file} could not be written ({error.strerror}); the decision is not kept") from error
 
-    def _take(self, file: BinaryIO) -> None:
-        if file.seek(0, os.SEEK_END) < self._read:  # somebody began the file anew
+    def _read_new_lines(self, file: BinaryIO) -> None:
+        if file.seek(0, os.SEEK_END) < self._read:  # the file was replaced
             self._lines, self._read, self.answers = [], 0, {}
         file.seek(self._read)
         content = file.read()
@@ -118,9 +118,9 @@ class ReviewLog:
         self._read += content.rfind(b"\n") + 1
         self._lines += new
         if any(line.decision is None for line in new):
-            self.answers = standing(self._lines)
+            self.answers = current_answers(self._lines)
         else:
-            self.answers |= standing(new)
+            self.answers |= current_answers(new)
 
 
 def _parsed(text: bytes, file: Path, number: int) -> Line:
@@ -128,22 +128,22 @@ def _parsed(text: bytes, file: Path, number: int) -> Line:
     try:
         entry = json.loads(text)
     except ValueError as error:
-        raise UserError(f"{where}: not JSON; take the line out") from error
+        raise UserError(f"{where}: not JSON; remove the line") from error
     if not isinstance(entry, dict):
-        raise UserError(f"{where}: not a decision; take the line out")
+        raise UserError(f"{where}: not a decision; remove the line")
     if isinstance(entry.get("undo"), str):
         return Line(entry["undo"], None)
     parts = [entry.get(key) for key in ("image", "tag", "answer", "action")]
     if not all(isinstance(part, str) for part in parts):
-        raise UserError(f"{where}: a decision has image, tag, answer, when and action; take the line out")
+        raise UserError(f"{where}: a decision has image, tag, answer, when and action; remove the line")
     image, tag, answer, action = map(str, parts)
     if answer not in ANSWERS:
         raise UserError(f"{where}: answer {answer!r}; it must be yes, no or unsure")
     return Line(action, Decision(image, tag, answer))
 
 
-def _drop_torn_line(file: BinaryIO) -> None:
-    """Cut off what a killed writer left behind the last whole line: nobody was told that it was saved."""
+def _drop_partial_line(file: BinaryIO) -> None:
+    """Remove an incomplete last line, left by a killed writer: it was never reported as saved."""
     end = file.seek(0, os.SEEK_END)
     keep = end
     while keep:
@@ -159,8 +159,8 @@ def _drop_torn_line(file: BinaryIO) -> None:
 
 
 @contextlib.contextmanager
-def _alone(file: BinaryIO) -> Iterator[None]:
-    """Keep other writers out, where the system has file locks."""
+def _locked(file: BinaryIO) -> Iterator[None]:
+    """Lock the file against other writers, if the system has file locks."""
     try:
         import fcntl
     except ImportError:

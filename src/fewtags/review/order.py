@@ -1,4 +1,4 @@
-"""In which order to ask: what teaches most first, or as stored."""
+"""The order of questions by active learning: least certain first, balanced over tags."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,9 +7,9 @@ Floats = NDArray[np.floating]
 
 
 def distances(scores: Floats, thresholds: Floats) -> NDArray[np.float64]:
-    """How far each score [N, K] lies from its tag's own threshold [K], 0 at it and 1 at the end of its side.
+    """The distance of each score [N, K] from its tag's threshold [K]: 0 at the threshold, 1 at a score of 0 or 1.
 
-    A tag that is never given has no threshold (infinite): the highest score counts as the nearest.
+    The threshold of a tag that is never given is infinite: the highest score counts as nearest.
     """
     scores = np.asarray(scores, np.float64)
     reach = np.where(np.isfinite(thresholds), thresholds, 1.0)
@@ -18,14 +18,14 @@ def distances(scores: Floats, thresholds: Floats) -> NDArray[np.float64]:
     return np.clip(np.where(scores < reach, below, above), 0, 1)
 
 
-def teaching_order(
+def active_learning_order(
     scores: Floats, thresholds: Floats, open_cells: NDArray[np.bool_], examples: NDArray[np.integer]
 ) -> NDArray[np.int64]:
-    """Rows of scores [N, K], those first whose open cells [N, K] teach most; rows without an open cell last.
+    """Rows of scores [N, K], those with the most informative open cells [N, K] first; rows without open cells last.
 
-    Every tag has a queue of its open cells, nearest to its own threshold first. The queues take turns, and a tag with
-    few examples [K] comes more often: one with a quarter of the examples has two turns for one. So no tag fills the
-    beginning alone, and scores of different tags need not mean the same. An image stands where its first cell does.
+    Every tag has a queue of its open cells, nearest to its threshold first. The queues take turns; a tag with few
+    examples [K] comes more often: with a quarter of the examples, twice as often. So no tag dominates the
+    beginning, and scores need not be comparable between tags. The rank of an image is that of its first cell.
     """
     count, tags = scores.shape
     away = distances(scores, thresholds)

@@ -1,4 +1,4 @@
-"""The page's server: for one person on this machine. Every request passes the guard before anything looks at it."""
+"""The server of the review page, for one person on this machine. Every request is checked before it is routed."""
 
 import base64
 import ipaddress
@@ -18,10 +18,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fewtags.errors import BadImage, Fault, UserError
 from fewtags.review.log import ANSWERS
-from fewtags.review.session import LARGE, SMALL, Desk
+from fewtags.review.session import LARGE, SMALL, ReviewSession
 
 MAX_BODY = 1 << 20  # bytes; the decisions of a page of the grid are a few thousand
-MAX_ASKED = 200  # images whose details one request may ask for
+MAX_ASKED = 200  # images per request for details
 STATIC = {
     "index.html": "text/html; charset=utf-8",
     "review.js": "text/javascript; charset=utf-8",
@@ -42,21 +42,21 @@ HEADERS = {
 }
 
 
-class Door(NamedTuple):
-    """Who may come in: where the server listens, and what a request must know."""
+class AccessPolicy(NamedTuple):
+    """Which requests are allowed: the address of the server, the token and the password."""
 
     host: str  # the address it is bound to
     port: int
-    token: str  # first part of every path
+    token: str  # the first part of every path
     password: str | None = None
 
     def address(self) -> str:
-        """What to type into a browser."""
+        """The URL of the page."""
         shown = socket.gethostname() if is_any(self.host) else self.host
         return f"http://{_bracketed(shown)}:{self.port}/{self.token}/"
 
-    def knows_host(self, header: str) -> bool:
-        """Whether a Host header names this server, so that no foreign name can be made to point at it."""
+    def allows_host(self, header: str) -> bool:
+        """Whether a Host header names this server; protects against DNS rebinding."""
         name, port = _host_and_port(header)
         if port != self.port:
             return False
@@ -66,10 +66,10 @@ class Door(NamedTuple):
         return name in names or (is_any(self.host) and _is_address(name))
 
 
-def make_app(desk: Desk, door: Door, run: str) -> ASGIApp:
-    """The application: routes below the token, behind the guard."""
-    pages = _Pages(desk, run)
-    below = f"/{door.token}"
+def make_app(session: ReviewSession, policy: AccessPolicy, run: str) -> ASGIApp:
+    """The application: routes below the token, behind the access checks."""
+    pages = _Pages(session, run)
+    below = f"/{policy.token}"
     routes = [
         Route(f"{below}/", pages.index, methods=["GET"]),
         Route(f"{below}/static/{{name}}", pages.static, methods=["GET"]),
@@ -82,12 +82,12 @@ def make_app(desk: Desk, door: Door, run: str) -> ASGIApp:
         Route(f"{below}/api/undo", pages.undo, methods=["POST"]),
     ]
     return _Guard(
-        Starlette(routes=routes, exception_handlers={Refused: _refused, Fault: _fault, UserError: _fault}), door
+        Starlette(routes=routes, exception_handlers={Refused: _refused, Fault: _fault, UserError: _fault}), policy
     )
 
 
 class Refused(Exception):
-    """A request that asks for what is not there or says what cannot be; the page never does."""
+    """An invalid request; the page itself never sends one."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -95,10 +95,10 @@ class Refused(Exception):
 
 
 class _Guard:
-    """Host, token, password, origin, kind and size of a request; and the headers of every answer."""
+    """Checks host, token, password, origin and content type of a request; adds headers to every response."""
 
-    def __init__(self, app: ASGIApp, door: Door) -> None:
-        self.app, self.door = app, door
+    def __init__(self, app: ASGIApp, policy: AccessPolicy) -> None:
+        self.app, self.policy = app, policy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
@@ -110,28 +110,28 @@ class _Guard:
 
         if scope["type"] != "http":
             return
-        refusal = self._judge(Request(scope))
+        refusal = self._refusal(Request(scope))
         app = refusal or self.app
         await app(scope, receive, send_with_headers)
 
-    def _judge(self, request: Request) -> Response | None:
-        """An answer that refuses the request, or None."""
+    def _refusal(self, request: Request) -> Response | None:
+        """The response that refuses the request, or None if it is allowed."""
         hosts = request.headers.getlist("host")
-        if len(hosts) != 1 or not self.door.knows_host(hosts[0]):
+        if len(hosts) != 1 or not self.policy.allows_host(hosts[0]):
             return _text(403, "this server answers only to the address that fewtags review printed")
         token = request.scope["path"].partition("/")[2].partition("/")[0]
-        if not secrets.compare_digest(token.encode(), self.door.token.encode()):
+        if not secrets.compare_digest(token.encode(), self.policy.token.encode()):
             return _text(403, "open the whole address that fewtags review printed: it ends with a secret")
-        if self.door.password is not None and not _has_password(request, self.door.password):
+        if self.policy.password is not None and not _has_password(request, self.policy.password):
             return _text(401, "a password is needed", {"WWW-Authenticate": 'Basic realm="fewtags", charset="UTF-8"'})
-        return _judge_origin(request, hosts[0])
+        return _refuse_foreign_origin(request, hosts[0])
 
 
-def _judge_origin(request: Request, host: str) -> Response | None:
+def _refuse_foreign_origin(request: Request, host: str) -> Response | None:
     origins = request.headers.getlist("origin")
     foreign = any(origin != f"http://{host}" for origin in origins)
     site, mode = (request.headers.get(f"sec-fetch-{what}", "") for what in ("site", "mode"))
-    followed = request.method == "GET" and mode == "navigate"  # a link to the page, in a terminal on the web say
+    followed = request.method == "GET" and mode == "navigate"  # a link to the page, for example in a web terminal
     if foreign or (site not in ("", "same-origin", "none") and not followed):
         return _text(403, "another page may not ask this server")
     if request.method in ("GET", "HEAD"):
@@ -144,11 +144,11 @@ def _judge_origin(request: Request, host: str) -> Response | None:
 
 
 class _Pages:
-    """What the routes answer."""
+    """The handlers of the routes."""
 
-    def __init__(self, desk: Desk, run: str) -> None:
-        self._desk, self._run = desk, run
-        self._images, self._tags = len(desk.material.names), len(desk.material.tags)
+    def __init__(self, session: ReviewSession, run: str) -> None:
+        self._session, self._run = session, run
+        self._images, self._tags = len(session.data.names), len(session.data.tags)
         folder = files("fewtags.review") / "static"
         self._static = {name: (folder / name).read_bytes() for name in STATIC}
 
@@ -169,31 +169,33 @@ class _Pages:
 
     def _picture(self, request: Request, side: int) -> Response:
         try:
-            content = self._desk.jpeg(self._image(request.path_params["number"]), side)
+            content = self._session.jpeg(self._image(request.path_params["number"]), side)
         except BadImage as reason:
             raise Refused(404, f"cannot be shown: {reason}") from reason
         return Response(content, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
 
     def run(self, request: Request) -> Response:
-        return JSONResponse({"run": self._run, "tags": self._desk.tags(), "progress": self._desk.progress()})
+        return JSONResponse({"run": self._run, "tags": self._session.tags(), "progress": self._session.progress()})
 
     def queue(self, request: Request) -> Response:
-        """Numbers of images: of all, of those that have a tag, or of those to be asked whether they have it."""
+        """Numbers of images: all, those with a tag, or those with an open question about it."""
         asked = request.query_params
         by = _one_of(asked.get("order", "teach"), ("teach", "stored"), "order")
         show = _one_of(asked.get("show", "all"), ("all", "given", "missing"), "show")
         tag = self._tag(_number(asked["tag"], "tag")) if "tag" in asked else None
         if tag is None:
-            numbers = self._desk.queue(by)
+            numbers = self._session.queue(by)
         else:
-            numbers = self._desk.having(tag, by) if show == "all" else self._desk.queue(by, tag, show == "given")
-        return JSONResponse({"numbers": numbers, "start": self._desk.first_open(numbers)})
+            numbers = (
+                self._session.with_tag(tag, by) if show == "all" else self._session.queue(by, tag, show == "given")
+            )
+        return JSONResponse({"numbers": numbers, "start": self._session.first_open(numbers)})
 
     def images(self, request: Request) -> Response:
         words = request.query_params.get("numbers", "").split(",")
         if len(words) > MAX_ASKED:
             raise Refused(400, f"at most {MAX_ASKED} images at once")
-        return JSONResponse({"images": [self._desk.image(self._image(_number(word, "image"))) for word in words]})
+        return JSONResponse({"images": [self._session.image(self._image(_number(word, "image"))) for word in words]})
 
     async def decide(self, request: Request) -> Response:
         body = await _json_body(request)
@@ -201,14 +203,14 @@ class _Pages:
         if not isinstance(cells, list) or not cells:
             raise Refused(400, "cells: a list of [image, tag, answer]")
         checked = [self._cell(cell) for cell in cells]
-        action = await run_in_threadpool(self._desk.decide, checked)
-        return JSONResponse({"action": action, "progress": self._desk.progress()})
+        action = await run_in_threadpool(self._session.decide, checked)
+        return JSONResponse({"action": action, "progress": self._session.progress()})
 
     async def undo(self, request: Request) -> Response:
         action = (await _json_body(request)).get("action")
-        if not isinstance(action, str) or not await run_in_threadpool(self._desk.undo, action):
+        if not isinstance(action, str) or not await run_in_threadpool(self._session.undo, action):
             raise Refused(404, "no such action, or it was undone before")
-        return JSONResponse({"progress": self._desk.progress()})
+        return JSONResponse({"progress": self._session.progress()})
 
     def _cell(self, cell: Any) -> tuple[int, int, str]:
         if not isinstance(cell, list) or len(cell) != 3 or cell[2] not in ANSWERS:
@@ -223,7 +225,7 @@ class _Pages:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket bound to this address; port 0 takes a free one. Raises OSError."""
+    """A socket bound to this address; port 0 chooses a free one. Raises OSError."""
     kind = socket.AF_INET6 if ":" in host else socket.AF_INET
     found = socket.socket(kind, socket.SOCK_STREAM)
     try:
@@ -236,7 +238,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def make_server(app: ASGIApp) -> uvicorn.Server:
-    """uvicorn, silent, without any header that another server could set for it."""
+    """A silent uvicorn server that ignores proxy headers."""
     return uvicorn.Server(
         uvicorn.Config(
             app,
@@ -258,7 +260,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_any(host: str) -> bool:
-    """Whether an address stands for all addresses of the machine."""
+    """Whether an address means all addresses of the machine."""
     return _is_address(host) and ipaddress.ip_address(host).is_unspecified
 
 
@@ -275,7 +277,7 @@ def _bracketed(host: str) -> str:
 
 
 def _host_and_port(header: str) -> tuple[str, int]:
-    """`name:port` of a Host header; 80 where it names no port, -1 where it is nonsense."""
+    """Name and port of a Host header; port 80 by default, -1 if it is malformed."""
     name, colon, port = header.rpartition(":") if not header.endswith("]") else (header, "", "")
     if not colon:
         name, port = header, "80"
@@ -296,7 +298,7 @@ def _has_password(request: Request, password: str) -> bool:
 
 
 async def _json_body(request: Request) -> dict[str, Any]:
-    """The object a request brings; more than MAX_BODY bytes are not even received."""
+    """The JSON object in the body of a request; reading stops after MAX_BODY bytes."""
     content = b""
     async for chunk in request.stream():
         content += chunk
@@ -338,5 +340,5 @@ def _refused(request: Request, error: Any) -> Response:
 
 
 def _fault(request: Request, error: Exception) -> Response:
-    """A full disk, a damaged log: the page says so, and nothing is lost that was said to be saved."""
+    """A full disk, a damaged log: the page shows the error, and nothing reported as saved is lost."""
     return _text(500, str(error))

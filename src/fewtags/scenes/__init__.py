@@ -1,1 +1,1 @@
-"""The drawn scenes: what stands where, and how it is painted."""
+"""Synthetic scenes: their layout and their rendering."""

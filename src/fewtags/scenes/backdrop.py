@@ -1,4 +1,4 @@
-"""The stage of a drawn scene: sky, ridges, ground, water and the finish of the picture."""
+"""The background of a drawn scene: sky, ridges, ground, water, and the final post-processing."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageFilter
 from fewtags.scenes.light import Colour, Light, Season, mix
 
 SIDE = 256  # pixels of a finished picture
-SCALE = 2  # drawn this much larger and reduced, so that edges are smooth
+SCALE = 2  # supersampling factor, for smooth edges
 FULL = SIDE * SCALE
 _AXIS = np.linspace(-1, 1, SIDE, dtype=np.float32) ** 2
 RIM = np.float32(0.07) * np.repeat(_AXIS[:, None] + _AXIS, 3, axis=1)  # [SIDE, 3 SIDE] what the rim loses of light
@@ -20,7 +20,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Ridge:
-    """A line of hills or, when jagged, of peaks; heights in 0..1 of the picture, measured downwards."""
+    """A line of hills or, if jagged, of peaks; heights in 0..1 of the picture, measured downwards."""
 
     base: float
     rise: float
@@ -30,7 +30,7 @@ class Ridge:
     jagged: bool = False
 
     def top(self, x: float) -> float:
-        """Where the ridge ends above position x."""
+        """The height of the ridge at position x."""
         wave: Callable[[float], float] = _triangle if self.jagged else math.sin
         angle = self.waves * x + self.phase
         high = 0.62 * wave(angle) + 0.26 * wave(2.3 * angle + 1.0) + 0.12 * wave(5.1 * angle + 2.0)
@@ -42,7 +42,7 @@ def _triangle(angle: float) -> float:
 
 
 class Stage:
-    """A picture in the making: draws in 0..1 coordinates, x to the right and y downwards."""
+    """A canvas with coordinates in 0..1, x to the right and y downwards."""
 
     def __init__(self, light: Light, season: Season, rng: np.random.Generator) -> None:
         self.light, self.season, self.rng = light, season, rng
@@ -62,7 +62,7 @@ class Stage:
             self.draw.ellipse((px - r, py - r, px + r, py + r), fill=(255, 250, 230, round(70 + 170 * bright - 60 * y)))
 
     def fill(self, points: Sequence[Point], top: Colour, bottom: Colour) -> None:
-        """A polygon in a vertical gradient from its top to its bottom."""
+        """A polygon filled with a vertical gradient."""
         pixels = [(x * FULL, y * FULL) for x, y in points]
         if top == bottom:
             self.draw.polygon(pixels, fill=top)
@@ -78,7 +78,7 @@ class Stage:
         self.image.paste(strip, (0, low), mask)
 
     def strokes(self, count: int, band: tuple[float, float], reach: float, ink: Colour, lean: float = 0) -> None:
-        """Short brush strokes, longer in front: waves when flat (lean 0), blades of grass when not."""
+        """Short brush strokes, longer in front: waves if flat (lean 0), else blades of grass."""
         (top, bottom), fill = band, (*ink, 80)
         for x, depth, size in self.rng.random((count, 3)).tolist():
             y, length = top + (bottom - top) * depth**1.4, reach * (0.25 + 0.75 * depth) * (0.5 + size)
@@ -182,7 +182,7 @@ class Stage:
             self.draw.line(joint, fill=(60, 50, 60, 45), width=2)
 
     def finish(self) -> Image.Image:
-        """The picture at its final size: a little soft, with grain, exposure and a darker rim."""
+        """The picture at its final size: slightly blurred, with grain, exposure and vignetting."""
         soft, grain, gain = self.rng.uniform(0, 0.2), self.rng.uniform(1.5, 5), self.rng.uniform(0.93, 1.05)
         image = self.image.reduce(SCALE)
         side, corner = soft * (1 - soft), soft * soft / 2

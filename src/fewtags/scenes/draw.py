@@ -1,6 +1,6 @@
-"""The embedded data set: drawn seas, streets, meadows and mountains with twelve tags, made from a seed.
+"""The built-in data set: drawn seas, streets, meadows and mountains with twelve tags, generated from a seed.
 
-What stands where is planned first, cheaply, and the tags follow from the plan; pixels are painted on demand.
+The layout is computed first and determines the tags; pixels are drawn on demand.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ def draw(seed: int, index: int) -> tuple[Image.Image, tuple[str, ...]]:
 
 
 def paint(scene: Scene) -> Image.Image:
-    """The picture of a plan, from the sky to the front."""
+    """The picture of a scene, drawn from back to front."""
     sun = next((thing for thing in scene.sky if thing.kind in ("sun", "moon")), None)
     side = scene.look % 2 * 2 - 1 if sun is None else (1 if sun.x > 0.5 else -1)
     season = SEASONS[scene.season]
@@ -65,17 +65,17 @@ def _place(stage: Stage, things: list[Thing]) -> None:
 
 
 class SceneImages:
-    """The pixels of the drawn scenes of one world; nothing is read from a disk."""
+    """An image source of drawn scenes of one world (seed); nothing is read from a disk."""
 
     def __init__(self, world: int = 1) -> None:
         self.world = world
 
     def image(self, name: str) -> Image.Image:
-        """The picture of a name such as `scene-00042.png`, drawn now."""
+        """Draw the picture of a name such as `scene-00042.png`."""
         return draw(self.world, _index(name))[0]
 
     def fingerprint(self, name: str) -> bytes:
-        """16 bytes from the version of the drawing, the world and the index, without drawing."""
+        """16 bytes from the drawing version, the world and the index, without drawing."""
         parts = b"%s %d %d" % (DRAWING, self.world, _index(name))
         return hashlib.blake2b(parts, digest_size=16).digest()
 

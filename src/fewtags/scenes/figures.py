@@ -1,4 +1,4 @@
-"""The small things of a drawn scene, those with a tag and those without, and the table of all painters."""
+"""Painters of the small things of a scene, with and without a tag, and the table of all painters."""
 
 import math
 from collections.abc import Callable
@@ -97,7 +97,7 @@ def dog(pen: Pen) -> None:
 
 
 def ball(pen: Pen) -> None:
-    """A ball with stripes, patches or none, on the ground."""
+    """A plain, striped or patched ball on the ground."""
     paint, other, shape = pen.pick(BRIGHT[:7]), pen.pick((WHITE, (244, 200, 76))), int(pen.rng.integers(3))
     pen.shadow(0.55)
     pen.oval(0, 0.5, 0.5, 0.5, paint)
@@ -112,7 +112,7 @@ def ball(pen: Pen) -> None:
 
 
 def person(pen: Pen) -> None:
-    """Somebody who walks or stands, in trousers or a dress, with or without a hat."""
+    """A person walking or standing, in trousers or a dress, with or without a hat."""
     skin, top, lower, hair = (
         pen.pick(SKIN),
         pen.pick(BRIGHT),
@@ -176,7 +176,7 @@ def umbrella(pen: Pen) -> None:
 
 
 def lamp(pen: Pen) -> None:
-    """A lamp post, with light in the dark."""
+    """A lamp post, lit in the dark."""
     pen.shadow(0.12)
     pen.line([(0, 0), (0, 0.86)], 0.024, (62, 66, 78))
     pen.box(-0.03, 0, 0.06, 0.06, (62, 66, 78))

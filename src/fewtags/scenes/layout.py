@@ -1,4 +1,4 @@
-"""The plan of a drawn scene: what stands where, in which light, and which tags that earns. No pixels here."""
+"""The layout of a drawn scene: its things, their positions, the light, and the resulting tags. No pixels."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,13 +9,13 @@ from fewtags.scenes.backdrop import Ridge
 from fewtags.scenes.things import KINDS, Thing, visible_part
 
 TAGS = ("sun", "cloud", "water", "boat", "tree", "house", "car", "bird", "flower", "dog", "ball", "person")
-FAIR_PART = 0.5  # a thing less visible than this is left out, so that no tag is a matter of opinion
+FAIR_PART = 0.5  # less visible things are left out, so that tags are unambiguous
 HOUR_SHARES = {"morning": 0.2, "noon": 0.3, "evening": 0.14, "sunset": 0.12, "overcast": 0.11, "night": 0.13}
 
 
 @dataclass
 class Scene:
-    """A plan: everything that decides the picture. Things are listed from back to front."""
+    """Everything that determines the picture. Things are listed from back to front."""
 
     rng: np.random.Generator
     setting: str
@@ -38,7 +38,7 @@ class Scene:
         return float(self.rng.uniform(low, high))
 
     def stand(self, kind: str, top: float, bottom: float, x: float | None = None) -> Thing:
-        """Puts a thing down, its foot between two heights; what is lower is nearer and larger."""
+        """Place a thing on the ground, its foot between two heights; lower is nearer and larger."""
         y = self.between(top, max(top, bottom))
         depth = (y - self.horizon) / (1 - self.horizon)
         size = KINDS[kind].height * (0.3 + 0.7 * depth) * self.between(0.85, 1.15)
@@ -48,13 +48,13 @@ class Scene:
         return thing
 
     def hang(self, kind: str, top: float, bottom: float, x: float | None = None) -> Thing:
-        """A thing in the sky, its foot between two heights."""
+        """Place a thing in the sky, its foot between two heights."""
         size = KINDS[kind].height * self.between(0.65, 1.35)
         where = self.between(0.06, 0.94) if x is None else x
         return Thing(kind, where, self.between(top, bottom), size, 0.15, int(self.rng.integers(2**31)))
 
     def maybe(self, probability: float, kind: str, top: float, bottom: float, x: float | None = None) -> bool:
-        """Puts the thing there with this probability."""
+        """Place a thing with this probability."""
         happens = self.chance(probability)
         if happens:
             self.stand(kind, top, bottom, x)
@@ -62,7 +62,7 @@ class Scene:
 
 
 def plan(seed: int, index: int) -> Scene:
-    """The plan of picture `index` in the world `seed`; the same on every machine."""
+    """The layout of picture `index` in the world `seed`; the same on every machine."""
     rng = np.random.default_rng([seed, index])
     setting = str(rng.choice(list(SETTINGS), p=[share for share, _ in SETTINGS.values()]))
     hour = str(rng.choice(list(HOUR_SHARES), p=list(HOUR_SHARES.values())))
@@ -104,7 +104,7 @@ def _hills(scene: Scene, count: int, rise: float, jagged: bool = False) -> None:
 
 
 def _company(scene: Scene, top: float, bottom: float, outdoors: float) -> None:
-    """People with what they bring: dogs and balls are mostly, not always, near somebody."""
+    """People with dogs and balls, which are mostly, but not always, near a person."""
     x = scene.between(0.1, 0.9)
     people = scene.maybe(0.3 * outdoors, "person", top, bottom, x)
     if people:
@@ -211,7 +211,7 @@ SETTINGS: dict[str, tuple[float, Callable[[Scene], None]]] = {
 
 
 def _leave_out_hidden(scene: Scene) -> None:
-    """Sorts things from back to front and keeps those of which enough is to be seen."""
+    """Sort things from back to front and drop those that are hardly visible."""
     scene.things.sort(key=lambda thing: (thing.y, thing.x))
     kept: list[Thing] = []
     for thing in reversed(scene.things):
@@ -226,6 +226,6 @@ def _leave_out_hidden(scene: Scene) -> None:
 
 
 def tags_of(scene: Scene) -> tuple[str, ...]:
-    """The tags of a plan, in the order of TAGS."""
+    """The tags of a scene, in the order of TAGS."""
     present = {KINDS[thing.kind].tag for thing in scene.sky + scene.things}
     return tuple(tag for tag in TAGS if tag in present or (tag == "water" and scene.water))

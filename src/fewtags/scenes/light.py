@@ -1,4 +1,4 @@
-"""The light and the seasons of drawn scenes: colours, and what an hour makes of them."""
+"""The light and seasons of drawn scenes: colours, and how the time of day changes them."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ Colour = tuple[int, int, int]
 
 
 def mix(a: Colour, b: Colour, t: float) -> Colour:
-    """The colour that lies t (0..1) of the way from a to b."""
+    """Linear interpolation from colour a to colour b; t in 0..1."""
     red, green, blue = (round(p + (q - p) * t) for p, q in zip(a, b, strict=True))
     return red, green, blue
 
@@ -16,8 +16,8 @@ class Hour:
     """The light of a time of day."""
 
     sky: tuple[Colour, Colour, Colour]  # at the top, half-way, at the horizon
-    tint: tuple[float, float, float]  # what a white wall keeps of red, green and blue
-    haze: float  # 0..1, how much of a thing at the horizon the air takes away
+    tint: tuple[float, float, float]  # factors of red, green and blue
+    haze: float  # 0..1, strength of haze at the horizon
     disc: Colour  # the sun, or the moon
     dark: bool = False
 
@@ -34,7 +34,7 @@ HOURS = {
 
 @dataclass(frozen=True)
 class Season:
-    """The colours of what grows."""
+    """The colours of plants."""
 
     grass: tuple[Colour, Colour]  # far and near
     leaves: tuple[Colour, ...]
@@ -51,12 +51,12 @@ SEASONS = {
 
 @dataclass(frozen=True)
 class Light:
-    """How one scene is lit: the hour, and the side that light comes from (-1 left, 1 right)."""
+    """The light of a scene: the time of day, and the side it comes from (-1 left, 1 right)."""
 
     hour: Hour
     side: int
 
     def tone(self, colour: Colour, far: float = 0.0) -> Colour:
-        """The colour as this light shows it, at a distance of 0 (here) to 1 (at the horizon)."""
+        """The colour in this light, at a distance of 0 (here) to 1 (at the horizon)."""
         red, green, blue = (round(part * keep) for part, keep in zip(colour, self.hour.tint, strict=True))
         return mix((red, green, blue), self.hour.sky[2], far * self.hour.haze)

@@ -1,4 +1,4 @@
-"""The large things of a drawn scene: one painter a kind."""
+"""Painters of the large things of a scene, one per kind."""
 
 import math
 
@@ -43,7 +43,7 @@ def moon(pen: Pen) -> None:
 
 
 def cloud(pen: Pen) -> None:
-    """Puffs on a flat foot, bright above and shaded below; soft, so drawn on a sheet of its own."""
+    """Puffs on a flat base, bright above and shaded below; blurred, so drawn on a separate layer."""
     hour = pen.light.hour
     body = pen.light.tone(mix((250, 250, 252), hour.sky[1], pen.between(0.05, 0.3)))
     wide, high = round(2.6 * pen.unit), round(1.1 * pen.unit)
@@ -122,7 +122,7 @@ def palm(pen: Pen) -> None:
 
 
 def house(pen: Pen, most_floors: int = 3) -> None:
-    """Walls, a roof, a door and windows that are lit in the dark."""
+    """Walls, a roof, a door, and windows lit in the dark."""
     wall, roof, wood = pen.pick(WALLS), pen.pick(ROOFS), pen.pick(BRIGHT)
     if pen.season.snow:
         roof = mix(roof, (240, 245, 250), 0.8)

@@ -1,20 +1,20 @@
-"""What can stand in a drawn scene: the kinds of things, how large they are, and how much of one is seen."""
+"""The kinds of things in drawn scenes, their sizes, and their visibility."""
 
 from dataclasses import dataclass
 
 from fewtags.scenes.backdrop import Ridge
 
-GRID = [(0.5 + step) / 6 for step in range(6)]  # where a thing is probed, across and down
+GRID = [(0.5 + step) / 6 for step in range(6)]  # sample points for visibility, across and down
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What the plan knows of a kind of thing."""
+    """Tag and size of a kind of thing."""
 
-    tag: str | None  # None: scenery that nobody tags
+    tag: str | None  # None: scenery without a tag
     height: float  # at the front of the picture, 1 = the picture's height
     wide: float  # width of its solid part, 1 = its height
-    solid: tuple[float, float] = (0.0, 0.95)  # where that part begins and ends, 1 = its height
+    solid: tuple[float, float] = (0.0, 0.95)  # bottom and top of that part, 1 = its height
 
 
 KINDS = {
@@ -49,7 +49,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Thing:
-    """One thing: the middle of its foot and its height in 0..1 of the picture, its distance, its chance."""
+    """One thing: the centre of its foot and its height in 0..1 of the picture, its distance, its random seed."""
 
     kind: str
     x: float
@@ -67,7 +67,7 @@ class Thing:
 
 
 def visible_part(thing: Thing, before: list[Thing], ridges: list[Ridge]) -> float:
-    """How much of a thing (0..1) lies in the picture and neither behind another thing nor behind a ridge."""
+    """The visible share (0..1) of a thing: inside the picture, not behind another thing or a ridge."""
     left, top, right, bottom = thing.box
     boxes = [other.box for other in before]
     boxes = [(a, b, c, d) for a, b, c, d in boxes if a < right and c > left and b < bottom and d > top]

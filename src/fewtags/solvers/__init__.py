@@ -1,1 +1,1 @@
-"""Logistic regression, a graph of neighbours, folds: pure functions on tensors that methods and encoders share."""
+"""Logistic regression, nearest-neighbour graph, cross-validation folds: pure functions on tensors."""

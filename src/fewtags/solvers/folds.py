@@ -1,4 +1,4 @@
-"""Scores of labelled images by models that never saw their labels: the labelled images in folds, each left out once."""
+"""Cross-validation on the labelled images: stratified folds and out-of-fold scores."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,18 +9,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fewtags.metrics import mean_average_precision
-from fewtags.solvers.regression import fit_folds, own_basis
+from fewtags.solvers.regression import fit_folds, principal_basis
 
 FOLDS = 5
-FEW = 20  # labelled images below which nothing can be chosen by leaving some of them out
-STRENGTHS = (0.001, 0.003, 0.01, 0.03, 0.1)  # of the regression, for vectors of mean square length one
-ASKED = 600  # labelled images at most by which something is chosen; more make the choice slower, not better
+MIN_LABELLED = 20  # labelled images; with fewer nothing is chosen by cross-validation
+STRENGTHS = (0.001, 0.003, 0.01, 0.03, 0.1)  # L2 strengths, for vectors of mean square length one
+MAX_LABELLED = 600  # labelled images used for a choice; more make it slower, not better
 
 
 def balanced_folds(targets: NDArray[np.int8], count: int = FOLDS, seed: int = 0) -> NDArray[np.int64]:
-    """The fold [N] of every image, each tag spread as evenly over the folds as it can be.
+    """The fold [N] of every image, each tag spread over the folds as evenly as possible.
 
-    Images of the rarest tag are dealt out first, each to the fold that has fewest of that tag, then fewest images.
+    Images of the rarest tag come first, each goes to the fold with the fewest of that tag, then the fewest images.
     """
     present = targets == 1
     order = np.random.default_rng(seed).permutation(len(targets))
@@ -39,34 +39,34 @@ def balanced_folds(targets: NDArray[np.int8], count: int = FOLDS, seed: int = 0)
     return fold
 
 
-class Tried(NamedTuple):
-    """What cross-fitting says of one way."""
+class StrengthScore(NamedTuple):
+    """The cross-validation result of one regularisation strength."""
 
     strength: float
-    map: float  # of the labelled images, each scored without its label
+    map: float  # of the out-of-fold scores
 
 
-def try_strengths(vectors: Tensor, targets: Tensor, strengths: Sequence[float] = STRENGTHS) -> Tried:
-    """The strength of the regression that serves the labelled images best, by cross-fitting; ties go to the larger.
+def select_strength(vectors: Tensor, targets: Tensor, strengths: Sequence[float] = STRENGTHS) -> StrengthScore:
+    """The L2 strength with the best mAP in cross-validation; ties go to the larger.
 
-    vectors [N, d] of mean square length one; of many images some are asked.
+    vectors [N, d] of mean square length one; at most MAX_LABELLED images are used.
     """
-    asked = torch.from_numpy(np.random.default_rng(0).permutation(len(targets))[:ASKED]).to(targets.device)
+    asked = torch.from_numpy(np.random.default_rng(0).permutation(len(targets))[:MAX_LABELLED]).to(targets.device)
     vectors, targets = vectors[asked], targets[asked]
     fold = torch.from_numpy(balanced_folds(targets.cpu().numpy())).to(targets.device)
 
-    basis = own_basis(vectors)
+    basis = principal_basis(vectors)
 
-    def tried(strength: float) -> Tried:
+    def tried(strength: float) -> StrengthScore:
         models = fit_folds(basis, targets, strength, fold)
-        scores = held_out(fold, [model.logits(vectors).sigmoid() for model in models])
-        return Tried(strength, mean_average_precision(scores.cpu().numpy(), targets.cpu().numpy()))
+        scores = out_of_fold_scores(fold, [model.logits(vectors).sigmoid() for model in models])
+        return StrengthScore(strength, mean_average_precision(scores.cpu().numpy(), targets.cpu().numpy()))
 
     return max((tried(strength) for strength in strengths), key=lambda one: (round(one.map, 4), one.strength))
 
 
-def held_out(fold: Tensor, scores: Sequence[Tensor]) -> Tensor:
-    """The scores [N, K] of every image by the model that did not see its fold; scores: one [N, K] a fold, in order."""
+def out_of_fold_scores(fold: Tensor, scores: Sequence[Tensor]) -> Tensor:
+    """Scores [N, K] of every image by the model that did not see its fold; scores: one [N, K] per fold, in order."""
     found = torch.empty_like(scores[0])
     for number, one in enumerate(scores):
         found[fold == number] = one[fold == number]

@@ -1,4 +1,4 @@
-"""A graph of neighbours: which images look alike, and probabilities smoothed along it. Pure functions on tensors."""
+"""A nearest-neighbour graph of images, and label propagation on it. Pure functions on tensors."""
 
 from typing import NamedTuple
 
@@ -9,14 +9,14 @@ from torch.nn.functional import embedding_bag, normalize
 from fewtags.errors import UserError
 from fewtags.utils.extras import install_command
 
-EXACT_UP_TO = 100_000  # images; a search over more asks an index
+EXACT_UP_TO = 100_000  # images; with more, an approximate index is searched
 BLOCK_CELLS = 1 << 26  # similarities held at a time: 256 MiB
-LOWEST = 1e-6  # a neighbour that points away still counts a little, so that every row has a sum
-POWER = 3.0  # of a cosine, for the weight of a neighbour
+LOWEST = 1e-6  # minimum cosine, so that every row has a positive sum
+POWER = 3.0  # a neighbour's weight is its cosine to this power
 
 
 class Neighbours(NamedTuple):
-    """The k nearest images of every image and how much each of them counts."""
+    """The k nearest neighbours of every image, with weights."""
 
     rows: Tensor  # [n, k] positions in the bank, nearest first
     weights: Tensor  # [n, k], each row sums to one
@@ -29,9 +29,9 @@ class Neighbours(NamedTuple):
 
 
 def find_neighbours(vectors: Tensor, k: int, bank: Tensor | None = None, power: float = POWER) -> Neighbours:
-    """The k nearest rows of the bank by cosine; without a bank those among the vectors, never an image itself.
+    """The k nearest rows of the bank by cosine; without a bank, of the vectors themselves, excluding each row itself.
 
-    vectors [n, d], bank [m, d]; a neighbour's weight is its cosine to the power given, and a row sums to one.
+    vectors [n, d], bank [m, d]; a neighbour's weight is its cosine to the given power, and each row sums to one.
 
     >>> find_neighbours(torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]]), 1).rows.flatten().tolist()
     [1, 0, 1]
@@ -50,7 +50,7 @@ def find_neighbours(vectors: Tensor, k: int, bank: Tensor | None = None, power: 
 
 
 def smooth(first: Tensor, neighbours: Neighbours, share: float = 0.5, rounds: int = 8) -> Tensor:
-    """F <- share · W F + (1 - share) · F0, so many times; F0 [n, K]."""
+    """Label propagation: F <- share · W F + (1 - share) · F0, `rounds` times; F0 [n, K]."""
     found = first
     for _ in range(rounds):
         found = share * neighbours.average(found) + (1 - share) * first
@@ -63,7 +63,7 @@ def clamp_known(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def _exact(queries: Tensor, among: Tensor, k: int, own: bool) -> tuple[Tensor, Tensor]:
-    """Every similarity, a block of queries at a time."""
+    """All similarities, one block of queries at a time."""
     block = max(1, BLOCK_CELLS // len(among))
     cosines, rows = [], []
     for start in range(0, len(queries), block):
@@ -78,7 +78,7 @@ def _exact(queries: Tensor, among: Tensor, k: int, own: bool) -> tuple[Tensor, T
 
 
 def _indexed(queries: Tensor, among: Tensor, k: int, own: bool) -> tuple[Tensor, Tensor]:
-    """An inverted file of faiss: looks into the cells of the bank that lie nearest to a query."""
+    """An inverted-file index of faiss: searches the cells of the bank nearest to a query."""
     try:
         import faiss
     except ImportError as error:
@@ -93,10 +93,10 @@ def _indexed(queries: Tensor, among: Tensor, k: int, own: bool) -> tuple[Tensor,
     index.add(bank)
     index.nprobe = max(8, cells // 32)
     cosines, rows = (torch.from_numpy(found) for found in index.search(queries.numpy(), k + own))
-    if own:  # an image is its own nearest; where a twin stands before it, the last one found goes instead
+    if own:  # drop the image itself; if duplicates rank before it, drop the last result instead
         itself = rows == torch.arange(len(rows))[:, None]
         itself[:, -1] |= ~itself.any(1)
         kept = ~itself
         cosines, rows = (found[kept].view(len(found), k) for found in (cosines, rows))
-    missing = rows < 0  # fewer than k in the cells that were looked into
+    missing = rows < 0  # fewer than k in the cells that were searched
     return cosines.masked_fill(missing, 0.0), rows.masked_fill(missing, 0)

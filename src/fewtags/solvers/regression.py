@@ -1,4 +1,4 @@
-"""L2 logistic regression for many tags at once, by full-batch L-BFGS in float64. Pure functions on tensors."""
+"""L2-regularised logistic regression for many tags at once, by full-batch L-BFGS in float64."""
 
 from typing import NamedTuple
 
@@ -21,35 +21,35 @@ class Regression(NamedTuple):
 
 
 class Basis(NamedTuple):
-    """Vectors along their own principal axes: the same distances in as few numbers as there are vectors."""
+    """Vectors in the coordinates of their principal axes: the same distances in at most N dimensions."""
 
     centre: Tensor  # [d]
     axes: Tensor  # [d, r]
-    places: Tensor  # [N, r]
-    lengths: Tensor  # [r] sum of squares along each axis
+    coordinates: Tensor  # [N, r]
+    lengths: Tensor  # [r] sum of squares along each axis (eigenvalues)
 
 
 def fit_folds(
     vectors: Tensor | Basis, targets: Tensor, strength: float, fold: Tensor, tolerance: float = 1e-3
 ) -> list[Regression]:
-    """For every fold [N] a regression that has not seen its labels."""
-    basis = vectors if isinstance(vectors, Basis) else own_basis(vectors)
-    return [fit_regression(basis, known, strength, tolerance) for known in without_folds(targets, fold)]
+    """One regression per fold, fitted without the labels of that fold; fold [N]."""
+    basis = vectors if isinstance(vectors, Basis) else principal_basis(vectors)
+    return [fit_regression(basis, known, strength, tolerance) for known in mask_folds(targets, fold)]
 
 
-def without_folds(targets: Tensor, fold: Tensor) -> list[Tensor]:
-    """The targets as they are known without fold 0, without fold 1, …"""
+def mask_folds(targets: Tensor, fold: Tensor) -> list[Tensor]:
+    """One copy of the targets per fold, with that fold's targets set to unknown."""
     return [targets.masked_fill((fold == number)[:, None], -1) for number in range(int(fold.max()) + 1)]
 
 
 def fit_regression(vectors: Tensor | Basis, targets: Tensor, strength: float, tolerance: float = 1e-4) -> Regression:
     """The minimum of Σ BCE + strength/2 · |W|² over known cells; the bias is free.
 
-    vectors [N, d], or the basis of them where they are fitted more than once; targets [N, K]: 1, 0 or negative for
-    unknown. A tag without a positive or a negative gets the logit of its share among the known cells, smoothed by
-    one image of each kind, for every image. The search ends where no slope is steeper than the tolerance.
+    vectors [N, d], or their Basis if they are fitted more than once; targets [N, K]: 1, 0 or negative for
+    unknown. A tag without positives or without negatives gets a constant: the logit of its share among the known
+    cells, smoothed by one image of each kind. The search ends when no gradient component exceeds the tolerance.
     """
-    basis = vectors if isinstance(vectors, Basis) else own_basis(vectors)
+    basis = vectors if isinstance(vectors, Basis) else principal_basis(vectors)
     known = targets >= 0
     positives, counted = ((targets == 1) & known).sum(0), known.sum(0)
     decided = (positives > 0) & (positives < counted)
@@ -64,14 +64,14 @@ def fit_regression(vectors: Tensor | Basis, targets: Tensor, strength: float, to
     return Regression(weight, bias - weight @ basis.centre)
 
 
-def own_basis(vectors: Tensor) -> Basis:
-    """By the smaller of the two products of the centred vectors with themselves."""
+def principal_basis(vectors: Tensor) -> Basis:
+    """Principal axes by eigendecomposition of the smaller of the two Gram matrices of the centred vectors."""
     x = vectors.double()
     centre = x.mean(0)
     x = x - centre
     wide = x.shape[1] > len(x)
     values, found = torch.linalg.eigh(x @ x.T if wide else x.T @ x)
-    real = values > 1e-12 * values[-1].clamp(min=1e-300)  # along the others nothing differs
+    real = values > 1e-12 * values[-1].clamp(min=1e-300)  # the others have no variance
     values, found = values[real], found[:, real]
     axes = x.T @ (found / values.sqrt()) if wide else found
     return Basis(centre, axes, x @ axes, values)
@@ -80,12 +80,12 @@ def own_basis(vectors: Tensor) -> Basis:
 def _minimise(
     basis: Basis, targets: Tensor, first: Tensor, share: Tensor, strength: float, tolerance: float
 ) -> tuple[Tensor, Tensor]:
-    """Weights [K, r] along the axes and biases [K], by steps that are scaled to the bend of the loss at its start."""
+    """Weights [K, r] along the axes and biases [K]; L-BFGS, preconditioned by the curvature at the start."""
     wanted, counts = targets.double().clamp(min=0), (targets >= 0).double()
-    bend = share * (1 - share)
-    pace = (bend[:, None] * basis.lengths + strength).rsqrt()
-    bias_pace = (bend * counts.sum(0)).rsqrt()
-    scaled = torch.zeros_like(pace, requires_grad=True)
+    curvature = share * (1 - share)
+    scale = (curvature[:, None] * basis.lengths + strength).rsqrt()
+    bias_scale = (curvature * counts.sum(0)).rsqrt()
+    scaled = torch.zeros_like(scale, requires_grad=True)
     moved = torch.zeros_like(first, requires_grad=True)
     optimiser = torch.optim.LBFGS(
         [scaled, moved],
@@ -98,12 +98,12 @@ def _minimise(
 
     def loss() -> Tensor:
         optimiser.zero_grad()
-        weight = scaled * pace
-        logits = basis.places @ weight.T + first + moved * bias_pace
+        weight = scaled * scale
+        logits = basis.coordinates @ weight.T + first + moved * bias_scale
         cells = binary_cross_entropy_with_logits(logits, wanted, counts, reduction="sum")
         total = cells + strength / 2 * weight.square().sum()
         total.backward()  # type: ignore[no-untyped-call]
         return total
 
     optimiser.step(loss)  # type: ignore[no-untyped-call]
-    return (scaled * pace).detach(), (first + moved * bias_pace).detach()
+    return (scaled * scale).detach(), (first + moved * bias_scale).detach()

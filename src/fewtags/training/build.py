@@ -6,7 +6,7 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.strategies.ddp import DDPStrategy
 
-from fewtags.backbones.norm import join_batch_norms, steady_batch_norms
+from fewtags.backbones.norm import synchronise_batch_norms, tolerate_single_values
 from fewtags.encoders.base import Encoder
 from fewtags.methods import Method
 from fewtags.model.network import Network
@@ -53,9 +53,9 @@ def build_network(
         body = encoder.backbones[0]
     network = Network(body, heads)
     if fabric.world_size > 1:
-        join_batch_norms(network)
+        synchronise_batch_norms(network)
     else:
-        steady_batch_norms(network)
+        tolerate_single_values(network)
     if recipe.precision == "64-true":
         network.double()  # before the averaged copy is taken of it, which Fabric would not convert
     return network.to(fabric.device, memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]

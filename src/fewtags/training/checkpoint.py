@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fewtags.errors import UserError
 from fewtags.training.loop import Loop, Position, make_optimisers
-from fewtags.utils.files import written_whole
+from fewtags.utils.files import atomic_write
 
 
 def save_checkpoint(loop: Loop, path: Path, belongs_to: str) -> None:
@@ -31,7 +31,7 @@ def save_checkpoint(loop: Loop, path: Path, belongs_to: str) -> None:
         "spent": loop.spent.read(),
         "evaluator": {name: getattr(loop.evaluator, name) for name in ("best", "last_gain", "top")},
     }
-    with written_whole(path) as file:
+    with atomic_write(path) as file:
         file.write(save(tensors, metadata={"about": json.dumps(about)}))
 
 
@@ -49,8 +49,9 @@ def load_checkpoint(loop: Loop, path: Path, belongs_to: str) -> None:
         setattr(loop.evaluator, name, value)
     loop.method.state.update({k: v.to(loop.fabric.device) for k, v in _under(tensors, "method/").items()})
     loop.tally = _under(tensors, "tally/")
-    stage = min(loop.position.stage, len(loop.stages) - 1)
-    loop.network.requires_grad_(True).body.requires_grad_(loop.stages[stage].body_learns)
+    if loop.stages:
+        stage = min(loop.position.stage, len(loop.stages) - 1)
+        loop.network.requires_grad_(True).body.requires_grad_(loop.stages[stage].body_learns)
     loop.optimisers = make_optimisers(loop.network, loop.method, loop.recipe.weight_decay)
     for update, optimiser in loop.optimisers.items():
         state: dict[int, dict[str, Tensor]] = {}

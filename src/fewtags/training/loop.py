@@ -96,7 +96,7 @@ class Loop:
         self.network = network.to(self.fabric.device)
         self.source, self.method, self.recipe, self.targets = source, method, recipe, targets
         self.observer = observer or Observer()
-        self.stages = recipe.stages(method.uses_unlabelled)
+        self.stages = recipe.stages(method.uses_unlabelled) if method.learns_by_steps else []
         self.position = Position()
         self.average = Average(self.network, 0.0)
         self.optimisers: dict[str, torch.optim.AdamW] = {}
@@ -259,7 +259,7 @@ class Loop:
         return {name: self._gather(torch.cat(rows), self._size(part)).cpu() for name, rows in found.items()}
 
     def _all_views(self, part: Part, kind: Kind) -> Iterator[Views]:
-        stage = self.stages[min(self.position.stage, len(self.stages) - 1)]
+        stage = self.stages[min(self.position.stage, len(self.stages) - 1)] if self.stages else None
         rows = np.arange(self._size(part))[self.fabric.global_rank :: self.fabric.world_size]
         return self.source.sweep(part, rows, kind, self._views_of(stage, self.position.epoch))
 
@@ -280,7 +280,9 @@ class Loop:
         n, m = len(self.targets.labelled), self.targets.unlabelled
         return plan_epoch(n, m, stage.labelled_batch, stage.unlabelled_batch, key)
 
-    def _views_of(self, stage: Stage, epoch: int) -> Epoch:
+    def _views_of(self, stage: Stage | None, epoch: int) -> Epoch:
+        if stage is None:  # a method that learns without steps looks at plain views
+            return Epoch(self.recipe.seed, 0, 0, self.recipe.labelled_view, cutout=False)
         number = self.stages.index(stage)
         return Epoch(
             self.recipe.seed, number, epoch, self.recipe.labelled_view, stage.cutout, stage.unlabelled_batch > 0

@@ -18,7 +18,7 @@ from fewtags.encoders.base import Encoder, make_encoder
 from fewtags.encoders.vectors import Vectors
 from fewtags.errors import UserError
 from fewtags.methods import Method, find_method
-from fewtags.solvers.folds import FEW, balanced_folds
+from fewtags.solvers.folds import MIN_LABELLED, balanced_folds
 from fewtags.training.config import Config, resolve_settings
 from fewtags.training.options import TrainOptions, option_names
 from fewtags.training.prepare import Preparation
@@ -124,7 +124,7 @@ def resolve(options: TrainOptions, corrections: Relabelling | None = None, catal
         labelled_count=labelled_count,
         unlabelled_count=unlabelled_count,
     )
-    if recipe.warmup + recipe.epochs == 0:
+    if recipe.warmup + recipe.epochs == 0 and built_method.learns_by_steps:
         raise UserError("--warmup 0 --epochs 0: nothing would be learned; give one of them more")
     check_usable(catalogue, built_method.uses_unlabelled, data, method)
     encoder, recipe, weights_digest = _encoder(options, catalogue, built_method, recipe, backbone, bool(plan.size))
@@ -182,8 +182,10 @@ def read_split(
 def hold_out(catalogue: Catalogue) -> Catalogue:
     """The catalogue with a fifth of the labelled images, balanced by tag, kept from training."""
     rows = catalogue.rows(Role.LABELLED)
-    if len(rows) < 2 * FEW:
-        raise UserError(f"--validate: {len(rows)} labelled images are too few to keep some back; label {2 * FEW}")
+    if len(rows) < 2 * MIN_LABELLED:
+        raise UserError(
+            f"--validate: {len(rows)} labelled images are too few to keep some back; label {2 * MIN_LABELLED}"
+        )
     roles = catalogue.roles.copy()
     roles[rows[balanced_folds(catalogue.targets[rows]) == 0]] = Role.HELD_OUT
     return replace(catalogue, roles=roles)

@@ -21,7 +21,7 @@ from fewtags.training.crossfit import HeldOut
 from fewtags.training.loop import Targets
 from fewtags.training.prepare import Prepared
 from fewtags.training.run_folder import RunFolder
-from fewtags.utils.files import csv_line, write_json, write_text, written_whole
+from fewtags.utils.files import atomic_write, csv_line, write_json, write_text
 
 SHEET_IMAGES = 12
 Scores = NDArray[np.float32]
@@ -75,7 +75,7 @@ def write_results(
     scores = outcome.scores.get("unlabelled", np.empty((0, 0), np.float32))
     sheet = contact_sheet_of(catalogue, rows, scores, thresholds, config.recipe.seed)
     if sheet is not None:
-        with written_whole(folder.sheet_file) as file:
+        with atomic_write(folder.sheet_file) as file:
             sheet.save(file, "PNG")
     write_json(folder.result_file, result)
     lines = [csv_line(["image", "tags"])]

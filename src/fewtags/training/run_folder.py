@@ -19,7 +19,7 @@ from fewtags.training.config import Config
 from fewtags.training.evaluator import Record
 from fewtags.training.loop import Loop, Observer, Position
 from fewtags.training.recipe import Stage
-from fewtags.utils.files import csv_line, write_text, written_whole
+from fewtags.utils.files import atomic_write, csv_line, write_text
 from fewtags.utils.progress import Progress
 from fewtags.utils.stopping import StopRequest
 
@@ -109,7 +109,7 @@ class RunFolder:
 
     def write_scores(self, tables: Mapping[str, NDArray[Any]]) -> None:
         """Scores and what is known of the images, by name; see `scores`."""
-        with written_whole(self.scores_file) as file:
+        with atomic_write(self.scores_file) as file:
             file.write(save({name: np.ascontiguousarray(table) for name, table in tables.items()}))
 
     def scores(self) -> dict[str, NDArray[Any]]:

@@ -1,1 +1,1 @@
-"""Files, progress, threads and signals: what every part needs and none is about."""
+"""Helpers for files, progress, threads and signals."""

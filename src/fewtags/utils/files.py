@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and the folder where computed things are kept."""
+"""Atomic writes, and the cache folder."""
 
 import contextlib
 import json
@@ -12,8 +12,8 @@ from fewtags.errors import Fault
 
 
 @contextlib.contextmanager
-def written_whole(path: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file beside `path`; it takes the name only when all of it is on the disk."""
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file beside `path`, which replaces it once all of it is on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
@@ -47,13 +47,13 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a small text file whole."""
-    with written_whole(path) as file:
+    """Write a small text file atomically."""
+    with atomic_write(path) as file:
         file.write(text.encode("utf-8", "surrogateescape"))
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON with a line a key, so that people can read and compare it."""
+    """Write JSON with one line per key, so that it can be read and compared."""
     write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -67,7 +67,7 @@ def _csv_cell(text: str) -> str:
 
 
 def cache_folder() -> Path:
-    """Where features and engines are kept: $FEWTAGS_CACHE, else the user's cache folder."""
+    """The folder of cached features and engines: $FEWTAGS_CACHE, else in the user's cache folder."""
     given = os.environ.get("FEWTAGS_CACHE")
     if given:
         return Path(given)
@@ -81,7 +81,7 @@ def _umask() -> int:
 
 
 def sync_folder(folder: Path) -> None:
-    """The new name itself must survive a power cut, where the system allows to ask for that."""
+    """Flush a folder to the disk, so that a renamed file survives a power cut; not supported everywhere."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, NamedTuple, TextIO
 
-QUIET_SECONDS = 2.0  # what ends sooner needs no progress
+QUIET_SECONDS = 2.0  # shorter tasks show no progress
 LINE_SECONDS = 15.0  # between two plain lines
 log = logging.getLogger("fewtags")
 log.addHandler(logging.NullHandler())
@@ -79,7 +79,7 @@ def duration(seconds: float) -> str:
 class Progress:
     """Counts towards a total. Use as a context manager and call `advance`.
 
-    `done` is what lay behind already when the work began: it counts in the bar, not in the speed.
+    `done` items were finished before: they count in the bar, not in the speed.
     """
 
     def __init__(self, what: str, total: int, done: int = 0, show: bool = True) -> None:
@@ -97,11 +97,11 @@ class Progress:
         return self
 
     def advance(self, count: int = 1, note: str = "") -> None:
-        """`count` more are done; `note` says something about the last one."""
+        """Count `count` more items as done; `note` describes the last one."""
         self.done += count
         self._note = note or self._note
         now = time.monotonic()
-        if self._began is None:  # what comes before the first one is preparation, not speed
+        if self._began is None:  # the time before the first item is preparation and does not count
             self._began, self._first = now, self.done
         if callable(self._report):
             self._report(ProgressEvent(self.what, self.done, self.total, self._seconds_left(now)))

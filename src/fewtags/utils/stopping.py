@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish that is granted between two steps."""
+"""Graceful stop on Ctrl-C and SIGTERM, between two steps."""
 
 import signal
 import threading
@@ -10,13 +10,13 @@ from fewtags.errors import Interrupted
 
 
 class StopRequest:
-    """Turns Ctrl-C and SIGTERM into a wish that is granted between two steps; a second one ends at once."""
+    """Turns Ctrl-C and SIGTERM into a request to stop between two steps; a second signal stops at once."""
 
     def __init__(self) -> None:
         self.requested = False
 
     def check(self, kept: str) -> None:
-        """Stop here if asked to."""
+        """Raise Interrupted if a stop was requested."""
         if self.requested:
             raise Interrupted(kept)
 
@@ -27,7 +27,7 @@ class StopRequest:
 
     @contextmanager
     def listening(self) -> Iterator["StopRequest"]:
-        """Take over the two signals, where this is the main thread."""
+        """Handle both signals within this context; only in the main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield self
             return

@@ -1,4 +1,4 @@
-"""Work in threads whose results come in order, with little under way at any time."""
+"""Ordered parallel map in threads, with a bounded number of items in flight."""
 
 import os
 from collections import deque
@@ -16,15 +16,15 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def groups(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     """The items in lists of `size`, the last one shorter."""
     items = iter(items)
     while group := list(islice(items, size)):
         yield group
 
 
-def in_order(work: Callable[[Item], Made], items: Iterable[Item], threads: int) -> Iterator[Made]:
-    """Results of `work` in the order of `items`; only a few items are ever under way, whatever their number."""
+def map_in_order(work: Callable[[Item], Made], items: Iterable[Item], threads: int) -> Iterator[Made]:
+    """Results of `work` in the order of `items`; only a few items are in flight at a time."""
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[Made]] = deque()
         try:

@@ -1,1 +1,1 @@
-"""Labels as files: our CSV and the formats of other tools, all read into one table with one rule for repeated rows."""
+"""Label files: our CSV and the formats of other tools, all read into one table."""

@@ -1,4 +1,4 @@
-"""The grammar of labels.csv: header, rows and their lines; mistakes are collected, none ends the reading."""
+"""The parser of labels.csv: header and rows with line numbers; problems are collected, none stops the reading."""
 
 import csv
 import unicodedata
@@ -11,31 +11,31 @@ from typing import NamedTuple
 from fewtags.data.catalogue import UNKNOWN
 from fewtags.errors import UserError, nearest
 
-KEPT = 1000  # problems kept as text; more are only counted, so that a million bad rows cost no memory
+KEPT = 1000  # problems kept as text; more are only counted, to save memory
 SHOWN = 20  # problems shown in an error message
 
 _CODES = {"1": 1, "0": 0, "": UNKNOWN}
 _FORMS = "`image,tags` (tags separated by |) or `image,<tag>,<tag>,…` (cells 1, 0 or empty)"
-RESERVED = ("image", "split", "tags")  # columns that are no tags
-SINGULAR = ("tag", "label", "labels", "class", "classes")  # a lone column of this name was meant as `tags`
+RESERVED = ("image", "split", "tags")  # columns that are not tags
+SINGULAR = ("tag", "label", "labels", "class", "classes")  # a single column of this name should be `tags`
 
 
 class Problems:
-    """What is wrong with a data set, each with its file and line."""
+    """Problems of a data set, each with its file and line."""
 
     def __init__(self) -> None:
         self.count = 0
         self.texts: list[str] = []
 
     def add(self, where: Path, text: str, line: int | None = None) -> None:
-        """Note one problem."""
+        """Record one problem."""
         self.count += 1
         if len(self.texts) < KEPT:
             place = f"{where}" if line is None else f"{where}, line {line}"
             self.texts.append(f"{place}: {text}")
 
-    def stop(self) -> None:
-        """Raise one UserError that shows the first problems, when there are any."""
+    def raise_any(self) -> None:
+        """Raise one UserError with the first problems, if there are any."""
         if self.count == 1:
             raise UserError(self.texts[0])
         if self.count:
@@ -46,7 +46,7 @@ class Problems:
 
 @dataclass(frozen=True)
 class Header:
-    """Which column means what. The long form has one column `tags`, the wide form a column a tag."""
+    """The columns. The long form has one column `tags`, the wide form one column per tag."""
 
     width: int
     image: int
@@ -57,13 +57,13 @@ class Header:
 
 
 class Row(NamedTuple):
-    """What one line says about one image."""
+    """One row of the file: the labels of one image."""
 
     line: int
     image: str
     test: bool
     tags: frozenset[str]  # long form: those present
-    cells: list[int]  # wide form: a code a tag
+    cells: list[int]  # wide form: one code per tag
 
 
 class LabelFile:
@@ -73,7 +73,7 @@ class LabelFile:
         self.path = path
 
     def header(self, problems: Problems) -> Header | None:
-        """The columns, or None when the header cannot be understood."""
+        """The columns, or None if the header is invalid."""
         before = problems.count
         for line, columns in self._lines(problems):
             if problems.count > before:
@@ -84,7 +84,7 @@ class LabelFile:
         return None
 
     def rows(self, header: Header, problems: Problems) -> Iterator[Row]:
-        """The rows that can be understood, in the order of the file."""
+        """The valid rows, in the order of the file."""
         lines = self._lines(problems)
         next(lines, None)  # the header
         for line, fields in lines:
@@ -99,7 +99,7 @@ class LabelFile:
                 problems.add(self.path, fault, line)
 
     def _lines(self, problems: Problems) -> Iterator[tuple[int, list[str]]]:
-        """Number of the first line and the fields of each row; empty lines are skipped."""
+        """The line number and fields of each row; empty lines are skipped."""
         try:
             with self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
                 reader = csv.reader(file, strict=True)
@@ -123,20 +123,20 @@ class LabelFile:
 def _is_text(fields: list[str]) -> bool:
     try:
         "".join(fields).encode()
-    except UnicodeEncodeError:  # bytes that are no UTF-8 arrive as lone surrogates
+    except UnicodeEncodeError:  # bytes that are not UTF-8 were decoded as lone surrogates
         return False
     return True
 
 
 @lru_cache(maxsize=4096)  # the same few tags come back in every row
 def _clean(tag: str) -> str:
-    """One spelling for a tag, however its accents are composed."""
+    """The tag in Unicode normal form C, without surrounding spaces."""
     return unicodedata.normalize("NFC", tag.strip())
 
 
 @lru_cache(maxsize=4096)
-def fault_of_tag(tag: str) -> str | None:
-    """Why a tag cannot be used, or None."""
+def tag_error(tag: str) -> str | None:
+    """Why a tag is invalid, or None."""
     if not tag:
         return "a tag without a name"
     if "|" in tag or any(unicodedata.category(letter) == "Cc" for letter in tag):
@@ -164,7 +164,7 @@ def _header(columns: list[str], path: Path, line: int, problems: Problems) -> He
     elif len(others) == 1 and columns[others[0]].lower() in (*SINGULAR, "tags"):
         faults.append(f"column {columns[others[0]]!r}: call it `tags`; the header must be {_FORMS}")
     else:
-        faults += [f"{fault} in the header" for c in others if (fault := fault_of_tag(columns[c]))]
+        faults += [f"{fault} in the header" for c in others if (fault := tag_error(columns[c]))]
         repeated = sorted({columns[c] for c in others if columns[c] and columns.count(columns[c]) > 1})
         faults += [f"the header names {name!r} more than once" for name in repeated]
     for fault in faults:
@@ -176,7 +176,7 @@ def _header(columns: list[str], path: Path, line: int, problems: Problems) -> He
 
 
 def _row(header: Header, line: int, fields: list[str], faults: list[str]) -> Row:
-    """One row; what is wrong with it is added to faults."""
+    """One row; its problems are added to faults."""
     split = "train" if header.split is None else fields[header.split].strip() or "train"
     if split not in ("train", "test"):
         faults.append(f"split {split!r}; write train or test{nearest(split, ['train', 'test'])}")
@@ -185,7 +185,7 @@ def _row(header: Header, line: int, fields: list[str], faults: list[str]) -> Row
     if header.tags is not None:
         text = fields[header.tags].strip()
         tags = frozenset(_clean(tag) for tag in text.split("|")) if text else tags
-        faults += [f"{fault} in {text!r}" for tag in sorted(tags) if (fault := fault_of_tag(tag))]
+        faults += [f"{fault} in {text!r}" for tag in sorted(tags) if (fault := tag_error(tag))]
     else:
         texts = [fields[column].strip() for column in header.columns]
         cells = [_CODES[text] for text in texts if text in _CODES]

@@ -1,6 +1,6 @@
 """Label Studio's JSON for image classification with choices (its documentation: “Label Studio Task Format”).
 
-A task has `data.image` and `annotations`, whose results of the type `choices` name the tags of the image.
+A task has `data.image` and `annotations`; results of type `choices` hold the tags of the image.
 """
 
 import json
@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from fewtags.data.labels.csv_file import fault_of_tag
-from fewtags.data.labels.table import Table, in_part_words
+from fewtags.data.labels.csv_file import tag_error
+from fewtags.data.labels.table import Table, partly_known_text
 from fewtags.errors import UserError
 
-LOCAL = "/data/local-files/"  # how Label Studio serves files below its document root: ?d=PATH
-_UPLOAD = re.compile(r"^/?data/upload/(?:\d+/)?(?:[0-9a-f]{8}-)?(.+)$")  # an upload gets a number and eight digits
+LOCAL = "/data/local-files/"  # URL of files below the document root of Label Studio: ?d=PATH
+_UPLOAD = re.compile(r"^/?data/upload/(?:\d+/)?(?:[0-9a-f]{8}-)?(.+)$")  # uploads get a project number and a hash
 
 
 def read(tasks: list[Any], path: Path) -> Table:
@@ -41,12 +41,12 @@ def read(tasks: list[Any], path: Path) -> Table:
     table.tags = sorted(tags)
     for image, annotations, test, where in found:
         said = {tag: {int(tag in chosen) for chosen in annotations} for tag in table.tags}
-        table.enter(image, {tag: codes.pop() for tag, codes in said.items() if len(codes) == 1}, test, where)
-    return table.named(path)
+        table.add(image, {tag: codes.pop() for tag, codes in said.items() if len(codes) == 1}, test, where)
+    return table.non_empty(path)
 
 
 def write(table: Table) -> tuple[str, list[str]]:
-    """Tasks to import: known images with an annotation, images known in part with a prediction to complete."""
+    """Tasks to import: fully known images with an annotation, partly known ones with a prediction to complete."""
     tasks = []
     in_part = 0
     for number, image in enumerate(table.images, start=1):
@@ -64,7 +64,7 @@ def write(table: Table) -> tuple[str, list[str]]:
         tasks.append(task)
     notes = [f"labelling interface for it: {_interface(table.tags)}"]
     if in_part:
-        notes.append(f"{in_part_words(in_part)}: written as predictions, to be completed by a person")
+        notes.append(f"{partly_known_text(in_part)}: written as predictions, to be completed by a person")
     return json.dumps(tasks, indent=1, ensure_ascii=False) + "\n", notes
 
 
@@ -76,7 +76,7 @@ def _result(chosen: list[str], number: int) -> list[dict[str, Any]]:
 
 
 def _choices(annotation: Any, where: str) -> set[str] | None:
-    """The tags that an annotation names; None for one that was skipped."""
+    """The tags of an annotation; None if it was skipped."""
     if _dict(annotation, where).get("was_cancelled"):
         return None
     results = _list(annotation.get("result"), f"{where}, result")
@@ -88,7 +88,7 @@ def _choices(annotation: Any, where: str) -> set[str] | None:
             other += 1
             continue
         for tag in _list(value["choices"], f"{where}, result {place}, choices"):
-            fault = fault_of_tag(tag) if isinstance(tag, str) else f"{tag!r} is no text"
+            fault = tag_error(tag) if isinstance(tag, str) else f"{tag!r} is not text"
             if fault:
                 raise UserError(f"{where}, result {place}: {fault}")
             chosen.add(tag)
@@ -98,7 +98,7 @@ def _choices(annotation: Any, where: str) -> set[str] | None:
 
 
 def _file_name(address: str) -> str:
-    """The file that an address of Label Studio stands for."""
+    """The file name in a URL of Label Studio."""
     parts = urlsplit(address)
     if parts.path.endswith(LOCAL) and "d" in (query := parse_qs(parts.query)):
         return query["d"][0]
@@ -109,7 +109,7 @@ def _file_name(address: str) -> str:
 
 
 def _interface(tags: list[str]) -> str:
-    """What Label Studio wants to know of a project for these tasks."""
+    """The labelling interface of a Label Studio project for these tasks."""
     choices = "".join(f'<Choice value="{_attribute(tag)}"/>' for tag in tags)
     of = '<Choices name="choice" toName="image" choice="multiple">'
     return f'<View><Image name="image" value="$image"/>{of}{choices}</Choices></View>'

@@ -1,4 +1,4 @@
-"""What all forms of labels come down to: of each image, which tags it has, has not, or nobody knows."""
+"""The common form of all label files: per image, the tags that are present, absent or unknown."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +10,7 @@ from fewtags.errors import UserError
 
 @dataclass
 class Table:
-    """Images in the order of the file, with what is known of their tags."""
+    """Images in the order of the file, with their known tags."""
 
     tags: list[str] = field(default_factory=list)
     images: dict[str, dict[str, int]] = field(default_factory=dict)  # image -> tag -> 1 or 0; others are unknown
@@ -25,11 +25,11 @@ class Table:
         return [tag for tag in self.tags if self.code(image, tag) == 1]
 
     def unknown(self, image: str) -> list[str]:
-        """The tags of which nobody knows whether the image has them."""
+        """The unknown tags of an image."""
         return [tag for tag in self.tags if self.code(image, tag) == UNKNOWN]
 
-    def enter(self, image: str, known: dict[str, int], test: bool, where: str) -> None:
-        """Add what is known of an image; a second entry may add to the first, never contradict it."""
+    def add(self, image: str, known: dict[str, int], test: bool, where: str) -> None:
+        """Add the known tags of an image; a second entry may extend the first, not contradict it."""
         before = self.images.get(image)
         if before is None:
             self.images[image] = dict(known)
@@ -37,21 +37,21 @@ class Table:
                 self.test.add(image)
             return
         if test != (image in self.test):
-            raise UserError(f"{where}: {image!r} stands in another split before; keep one of them")
+            raise UserError(f"{where}: {image!r} occurs earlier in another split; keep one of the two")
         tags = list(known)
         merged, clash = merge([before.get(tag, UNKNOWN) for tag in tags], [known[tag] for tag in tags])
         if len(clash):
             tag = tags[clash[0]]
-            raise UserError(f"{where}: {image!r} stands before with another answer for {tag!r}; keep one of them")
+            raise UserError(f"{where}: {image!r} occurs earlier with another label for {tag!r}; keep one of the two")
         before.update(zip(tags, merged.tolist(), strict=True))
 
-    def named(self, path: Path) -> "Table":
-        """Itself, if it has anything. Raises UserError for a file without a single tag."""
+    def non_empty(self, path: Path) -> "Table":
+        """Itself. Raises UserError if there are no images or no tags."""
         if not self.images or not self.tags:
             raise UserError(f"{path}: no image has a tag in it, so there is nothing to convert")
         return self
 
 
-def in_part_words(count: int) -> str:
-    """How many images are known in part, in words."""
+def partly_known_text(count: int) -> str:
+    """`3 images are known in part only`."""
     return f"{count:,} image{' is' if count == 1 else 's are'} known in part only"

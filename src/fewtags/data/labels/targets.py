@@ -11,13 +11,13 @@ from fewtags.data.catalogue import UNKNOWN, Role
 from fewtags.data.labels.csv_file import SHOWN, Header, LabelFile, Problems, Row
 from fewtags.errors import nearest
 
-_HINTED = 2000  # images up to which a missing name is compared with all of them
+_HINTED = 2000  # images; in larger folders no similar name is suggested for a missing one
 
 
 def merge(before: ArrayLike, new: ArrayLike) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
     """Two rows of codes [K] about one image: what they say together, and the columns that contradict each other.
 
-    A second row may add to the first, never contradict it.
+    A second row may extend the first, not contradict it.
     """
     one, other = np.asarray(before, np.int8), np.asarray(new, np.int8)
     clash = (one != other) & (one != UNKNOWN) & (other != UNKNOWN)
@@ -40,7 +40,7 @@ def read_table(
     """All rows of a file, laid over the names of the images in `where`; `why_not` may say more of an unknown name."""
     table = Table(file, header, names, problems, where, why_not)
     for row in file.rows(header, problems):
-        table.enter(row)
+        table.add(row)
     if not problems.count and not (table.roles == Role.LABELLED).any():
         problems.add(file.path, "no labelled training image; write a row with tags for some of them")
     elif not problems.count and not table.tags:
@@ -64,23 +64,23 @@ class Table:
         self._where, self._reason = where, why_not
         self.index = _Index(where.resolve().name, names)
         self.long = header.tags is not None
-        # A first pass for the tags of the long form keeps memory at one byte a cell.
+        # A first pass for the tags of the long form keeps memory at one byte per cell.
         unseen = Problems()
         found = {tag for row in file.rows(header, unseen) for tag in row.tags} if self.long else ()
         self.tags = tuple(sorted(found)) if self.long else header.names
         self.column = {tag: column for column, tag in enumerate(self.tags)}
         self.targets, self.roles = blank(len(names), len(self.tags))
-        self.lines = np.zeros(len(names), np.int32)  # the line that named an image first, 0 for none
+        self.lines = np.zeros(len(names), np.int32)  # the first line with this image, 0 for none
         self.merged = 0
 
-    def enter(self, row: Row) -> None:
-        """Write a row into the table, or note why it cannot be."""
+    def add(self, row: Row) -> None:
+        """Add a row to the table, or record its problem."""
         number = self.index.find(row.image)
         if number is None:
-            self.problems.add(self.file.path, self._why_not(row.image), row.line)
+            self.problems.add(self.file.path, self._missing_reason(row.image), row.line)
             return
         cells = self._cells(row)
-        # In the long form an empty cell says that no tag applies, so every row is a label.
+        # In the long form an empty cell means that no tag applies, so every row is a label.
         known = self.long or any(code != UNKNOWN for code in row.cells)
         role = Role.TEST if row.test else Role.LABELLED if known else Role.UNLABELLED
         if self.lines[number]:
@@ -97,7 +97,7 @@ class Table:
         return cells
 
     def _merge(self, number: int, row: Row, cells: NDArray[np.int8], role: Role) -> None:
-        """A second row for an image may add to the first, never contradict it."""
+        """A second row of an image may extend the first, not contradict it."""
         first = self.lines[number]
         merged, clash = merge(self.targets[number], cells)
         if (self.roles[number] == Role.TEST) != (role == Role.TEST):
@@ -111,7 +111,7 @@ class Table:
             self.targets[number] = merged
             self.roles[number] = min(self.roles[number], role)  # LABELLED is below UNLABELLED
 
-    def _why_not(self, name: str) -> str:
+    def _missing_reason(self, name: str) -> str:
         if not name.strip():
             return "a row without an image; write its name or delete the row"
         if reason := self._reason(name):
@@ -120,29 +120,29 @@ class Table:
         return f"no image {name!r} in {self._where}{hint}"
 
     def _hint(self, name: str) -> str:
-        """The name that was meant, for the problems a person will see and folders small enough to compare."""
+        """A suggestion for a wrong name, if the problem will be shown and the folder is small."""
         if self.problems.count >= SHOWN or len(self.names) > _HINTED:
             return ""
         same = [known for known in self.names if known.casefold() == name.casefold()]
         return nearest(name, same or list(self.names))
 
     def notes(self) -> tuple[str, ...]:
-        """What the user should know of this file."""
+        """Messages to the user about this file."""
         notes = []
         if self.merged:
             notes.append(f"{self.file.path}: {self.merged} repeated rows agree and were merged")
-        if alike := _alike(self.tags):
+        if alike := _case_variants(self.tags):
             notes.append(f"{self.file.path}: tags that differ only in capitals: {', '.join(alike)}")
         return tuple(notes)
 
 
 class _Index:
-    """From the name in a row to the number of an image, whatever its slashes and composed accents."""
+    """Finds the number of an image by name, with any kind of slashes and Unicode normal form."""
 
     def __init__(self, folder: str, names: Sequence[str]) -> None:
         self.folder = folder
         self.numbers = {name: number for number, name in enumerate(names)}
-        # Only names that are not composed already need an entry of their own.
+        # Only names not in normal form C need their own entry.
         self.composed = {
             composed: number
             for number, name in enumerate(names)
@@ -162,7 +162,7 @@ class _Index:
         return None
 
 
-def _alike(tags: Iterable[str]) -> list[str]:
+def _case_variants(tags: Iterable[str]) -> list[str]:
     groups: dict[str, list[str]] = {}
     for tag in tags:
         groups.setdefault(tag.casefold(), []).append(tag)

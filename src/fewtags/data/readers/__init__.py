@@ -1,8 +1,8 @@
-"""One file for each kind of data set, found by its name: `voc:PATH` is read by readers/voc.py.
+"""One module per kind of data set, found by name: `voc:PATH` is read by readers/voc.py.
 
-A reader has `read(place, labels, seed)`, which gives a Catalogue or raises UserError with the remedy. `place` is what
-follows the colon; a reader whose labels are a file of their own says TAKES_LABELS = True; one that can be named without
-a place says what it is then in DEFAULT.
+A reader has `read(place, labels, seed)`, which returns a Catalogue or raises UserError with the remedy. `place` is the
+text after the colon. A reader that accepts a separate label file sets TAKES_LABELS = True; one that works without a
+place sets DEFAULT.
 """
 
 import importlib
@@ -14,7 +14,7 @@ from fewtags.errors import UserError
 
 
 def reader_names() -> list[str]:
-    """The words that may stand before the colon; `folder` is meant where there is none."""
+    """The kinds of data sets; `folder` is the default without a colon."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 
@@ -24,7 +24,7 @@ def find_reader(kind: str) -> ModuleType:
 
 
 def existing_folder(kind: str, place: str | Path) -> Path:
-    """The folder of a data set. Raises UserError where there is none."""
+    """The folder of a data set. Raises UserError if it does not exist."""
     root = Path(place)
     if not root.is_dir():
         raise UserError(

@@ -21,7 +21,7 @@ def read(place: str, labels: Path | None = None, seed: int = 1) -> Catalogue:
 def read_coco(path: Path) -> Catalogue:
     """The train (labelled) and val (test) images that have an annotation, crowds included.
 
-    As in the papers: ids are sorted as strings, a tag's number is its place in `categories`.
+    As in the papers: ids are sorted as strings, tags are in the order of `categories`.
     """
     tags: tuple[str, ...] = ()
     names: list[str] = []
@@ -62,7 +62,7 @@ def _read_part(file: Path) -> tuple[tuple[str, ...], list[str], NDArray[np.int8]
 
 
 def _needed(entry: dict[str, Any]) -> Any:
-    """What we use of a JSON object: outlines are most of the file and would fill the memory."""
+    """The needed keys of a JSON object: segmentation outlines are most of the file and would fill the memory."""
     if "image_id" in entry:
         return entry["image_id"], entry["category_id"]
     if "file_name" in entry:

@@ -21,14 +21,14 @@ def read(place: str, labels: Path | None = None, seed: int = 1) -> Catalogue:
 
 
 def read_folder(root: Path, labels: Path | None = None) -> Catalogue:
-    """The images of a folder and what labels.csv says of them. Raises one UserError with all its problems."""
+    """The images of a folder with the labels of labels.csv. Raises one UserError with all problems."""
     catalogue, problems = scan_folder(root, labels)
-    problems.stop()
+    problems.raise_any()
     return catalogue
 
 
 def scan_folder(root: Path, labels: Path | None = None) -> tuple[Catalogue, Problems]:
-    """As read_folder, but problems are handed back; rows that have one are left out of the catalogue."""
+    """As read_folder, but problems are returned; rows with problems are left out of the catalogue."""
     check_folder(root)
     names, problems = list_images(root), Problems()
     if not names:

@@ -1,4 +1,4 @@
-"""The uniform format of the papers: formatted_{train,val}_{images,labels}.npy."""
+"""The common format of the papers: formatted_{train,val}_{images,labels}.npy."""
 
 from pathlib import Path
 from tokenize import TokenError
@@ -12,7 +12,7 @@ from fewtags.data.readers import existing_folder
 from fewtags.data.text import read_lines
 from fewtags.errors import BadImage, UserError
 
-_STEP = 65536  # rows turned to bytes at a time: float64 labels of a million images are 640 MB
+_STEP = 65536  # rows converted at a time: float64 labels of a million images are 640 MB
 
 
 def read(place: str, labels: Path | None = None, seed: int = 1) -> Catalogue:
@@ -21,10 +21,10 @@ def read(place: str, labels: Path | None = None, seed: int = 1) -> Catalogue:
 
 
 def read_arrays(path: Path, tags_file: Path | None = None) -> Catalogue:
-    """Train rows are labelled, val rows are for testing, both in the order of the files.
+    """Train rows are labelled, val rows are test images, both in the order of the files.
 
-    Names are relative to path, or to a usual sub-folder (Flickr, images, …) when they are found there.
-    tags_file, or tags.txt beside the arrays, names the tags, one a line.
+    Names are relative to path, or to a usual sub-folder (Flickr, images, …) if they are found there.
+    tags_file, or tags.txt beside the arrays, lists the tags, one per line.
     """
     names: list[str] = []
     targets, roles = [], []
@@ -37,21 +37,21 @@ def read_arrays(path: Path, tags_file: Path | None = None) -> Catalogue:
         roles.append(np.full(len(images), role, np.int8))
     if targets[0].shape[1] != targets[1].shape[1]:
         counts = f"{targets[0].shape[1]} and {targets[1].shape[1]}"
-        raise UserError(f"{path}: train and val labels have {counts} columns; they must have one a tag")
+        raise UserError(f"{path}: train and val labels have {counts} columns; they must have one per tag")
     tags = _read_tags(tags_file or path / "tags.txt", targets[0].shape[1])
     return Catalogue(tags, Names(names), np.concatenate(targets), np.concatenate(roles), FolderImages(path))
 
 
 def _load(file: Path) -> NDArray[np.generic]:
-    """The array, mapped from the disk: a header that lies about its size cannot fill the memory."""
+    """The memory-mapped array: a wrong size in the header cannot fill the memory."""
     if not file.is_file():
         raise UserError(f"{file}: there is no such file; npy:PATH needs formatted_{{train,val}}_{{images,labels}}.npy")
     try:
-        return np.lib.format.open_memmap(file, mode="r")  # never runs what a pickle holds
+        return np.lib.format.open_memmap(file, mode="r")  # never unpickles
     except (OSError, ValueError, EOFError, SyntaxError, TypeError, OverflowError, TokenError) as error:
         if "object" in str(error):
             raise UserError(f"{file}: holds Python objects, which could run code. {_conversion(file)}") from error
-        raise UserError(f"{file}: no .npy array ({str(error)[:100]}); write it with numpy.save") from error
+        raise UserError(f"{file}: not a .npy array ({str(error)[:100]}); write it with numpy.save") from error
 
 
 def _conversion(file: Path) -> str:
@@ -76,7 +76,7 @@ def _read_labels(file: Path, count: int) -> NDArray[np.int8]:
     """[n, K] of 0 and 1."""
     array = _load(file)
     if array.ndim != 2 or array.dtype.kind not in "biuf" or len(array) != count or not array.shape[1]:
-        raise UserError(f"{file}: {array.dtype} {array.shape}; must be {count} rows of numbers, a column a tag")
+        raise UserError(f"{file}: {array.dtype} {array.shape}; must be {count} rows of numbers, one column per tag")
     targets = np.empty(array.shape, np.int8)
     for start in range(0, count, _STEP):
         values = np.asarray(array[start : start + _STEP])
@@ -90,7 +90,7 @@ def _read_labels(file: Path, count: int) -> NDArray[np.int8]:
 def _prefix(root: Path, names: list[str], part: str) -> str:
     """The sub-folder that the names are relative to, with its slash."""
     places = ("", "Flickr/", "images/", "JPEGImages/", "VOCdevkit/VOC2012/JPEGImages/", f"{part}2014/")
-    some = names[:100]  # a few files of a re-crawl may be missing
+    some = names[:100]  # some files may be missing
     for place in places:
         if any(_exists(root, place + name) for name in some):
             return place
@@ -109,5 +109,5 @@ def _read_tags(file: Path, count: int) -> tuple[str, ...]:
         return tuple(f"tag_{number:02d}" for number in range(count))
     tags = tuple(line.strip() for line in read_lines(file))
     if len(tags) != count or len(set(tags)) != count or "" in tags:
-        raise UserError(f"{file}: {len(set(tags))} different tags for {count} columns; one tag a line")
+        raise UserError(f"{file}: {len(set(tags))} different tags for {count} columns; write one tag per line")
     return tags

@@ -1,4 +1,4 @@
-"""NUS-WIDE: the npy re-crawl of the papers, or the official lists, with the images in Flickr."""
+"""NUS-WIDE: the npy arrays of the papers, or the official lists, with the images in Flickr."""
 
 from pathlib import Path
 
@@ -21,9 +21,9 @@ def read(place: str, labels: Path | None = None, seed: int = 1) -> Catalogue:
 
 
 def read_nuswide(path: Path) -> Catalogue:
-    """Train rows are labelled, test rows for testing, in the order of the supplied lists.
+    """Train images are labelled, test images are for testing, in the order of the lists.
 
-    The papers' splits are those of the npy files; the official lists cannot rebuild them.
+    Only the npy files have the papers' splits; the official lists cannot reproduce them.
     """
     if (path / "formatted_train_images.npy").is_file():
         return read_arrays(path, _concepts(path))
@@ -49,7 +49,7 @@ def read_nuswide(path: Path) -> Catalogue:
 
 
 def _concepts(path: Path) -> Path | None:
-    """The file that names the tags in their order."""
+    """The file that lists the tags in their order."""
     places = (path, path / "ConceptsList", path / "Groundtruth")
     return next((file for place in places if (file := place / "Concepts81.txt").is_file()), None)
 

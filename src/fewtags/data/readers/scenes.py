@@ -1,4 +1,4 @@
-"""`scenes` and `scenes:N`: drawn pictures with twelve tags, made from a seed, nothing to download."""
+"""`scenes` and `scenes:N`: drawn pictures with twelve tags, generated from a seed."""
 
 import re
 from pathlib import Path
@@ -11,22 +11,22 @@ from fewtags.scenes.draw import TAGS, SceneImages, scene_name
 from fewtags.scenes.layout import plan, tags_of
 
 DEFAULT = "2000"  # images drawn for a bare `scenes`
-FEWEST = 8  # below this a quarter for testing leaves nothing to learn from
-MOST = 1_000_000
+MIN_IMAGES = 8  # with fewer, too few are left for training
+MAX_IMAGES = 1_000_000
 
 
 def read(place: str = DEFAULT, labels: Path | None = None, seed: int = 1) -> Catalogue:
-    """As many drawn scenes as `place` says, all labelled, the last quarter for testing."""
+    """`place` drawn scenes, all labelled, the last quarter for testing."""
     count = int(place) if re.fullmatch(r"[0-9]{1,9}", place) else 0
-    if not 1 <= count <= MOST:
-        raise UserError(f"scenes:{place}: the number of images must be between 1 and {MOST}")
+    if not 1 <= count <= MAX_IMAGES:
+        raise UserError(f"scenes:{place}: the number of images must be between 1 and {MAX_IMAGES}")
     return read_scenes(count, seed)
 
 
 def read_scenes(count: int = 600, seed: int = 1) -> Catalogue:
-    """`count` drawn scenes of the world `seed`, all labelled, the last quarter for testing."""
-    if count < FEWEST:
-        raise UserError(f"scenes:{count} is too small: ask for {FEWEST} images or more, such as scenes:600")
+    """`count` scenes drawn from `seed`, all labelled, the last quarter for testing."""
+    if count < MIN_IMAGES:
+        raise UserError(f"scenes:{count} is too small: ask for {MIN_IMAGES} images or more, such as scenes:600")
     if seed < 0:
         raise UserError(f"the seed of the scenes is {seed}: give 0 or more")
     targets = np.zeros((count, len(TAGS)), dtype=np.int8)

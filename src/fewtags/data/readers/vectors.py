@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fewtags.data.catalogue import UNKNOWN, Catalogue, Names, Role
-from fewtags.data.labels.csv_file import LabelFile, Problems, fault_of_tag
+from fewtags.data.labels.csv_file import LabelFile, Problems, tag_error
 from fewtags.data.labels.targets import read_table
 from fewtags.data.readers.folder import LABELS
 from fewtags.data.vectors import VectorSource
 from fewtags.errors import UserError
 from fewtags.utils.extras import install_command, missing
-from fewtags.utils.files import written_whole
+from fewtags.utils.files import atomic_write
 
 TAKES_LABELS = True
 
@@ -89,7 +89,7 @@ def write_arrays(file: Path, catalogue: Catalogue) -> None:
     if not isinstance(source, VectorSource):
         raise TypeError("not a catalogue of vectors")
     names = list(catalogue.names)
-    with written_whole(file) as out:
+    with atomic_write(file) as out:
         np.savez(
             out,
             vectors=source.vectors(names),
@@ -105,7 +105,7 @@ def _catalogue(
     names = (
         tuple(map(str, tags)) if tags is not None else tuple(f"tag_{place:02d}" for place in range(targets.shape[1]))
     )
-    faults = [fault for tag in names if (fault := fault_of_tag(tag))]
+    faults = [fault for tag in names if (fault := tag_error(tag))]
     if faults:
         raise UserError(f"{where}: {faults[0]}")
     if len(names) != targets.shape[1] or len(set(names)) != len(names):
@@ -123,7 +123,7 @@ def _with_labels(source: VectorSource, ids: list[str], file: Path, labels: Path 
     problems, table_file = Problems(), LabelFile(place)
     header = table_file.header(problems)
     table = None if header is None else read_table(table_file, header, ids, problems, file)
-    problems.stop()
+    problems.raise_any()
     assert table is not None  # noqa: S101 - a header that cannot be read is a problem
     return Catalogue(table.tags, Names(ids), table.targets, table.roles, source, table.notes())
 

@@ -22,8 +22,8 @@ def read(place: str, labels: Path | None = None, seed: int = 1) -> Catalogue:
 def read_voc(path: Path) -> Catalogue:
     """The official train (labelled) and val (test) splits of VOC.
 
-    Names are sorted and tags alphabetical, as in the papers, so that a seed gives the papers' split. Entry 1
-    is present; -1 and 0 (only difficult objects) are absent.
+    Names and tags are sorted, as in the papers, so that a seed gives the papers' split. Entry 1
+    means present; -1 and 0 (only difficult objects) mean absent.
     """
     places = [path / "VOCdevkit" / "VOC2012", path / "VOC2012", path]
     root = next((place for place in places if (place / _LISTS).is_dir()), None)

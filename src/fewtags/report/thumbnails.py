@@ -1,4 +1,4 @@
-"""Small pictures inside the page, within a budget of bytes."""
+"""Thumbnails embedded in the page."""
 
 import base64
 from io import BytesIO
@@ -9,25 +9,25 @@ from fewtags.data.images import FolderImages
 from fewtags.errors import BadImage, UserError
 from fewtags.training.config import Config
 
-BOX = (208, 160)  # pixels that a picture fits into
+BOX = (208, 160)  # maximum width and height, pixels
 QUALITY = 72
-SHARE = 14_000  # bytes of the page that a picture may cost in the mean; 636 of them: 9 MB
+MEAN_BYTES = 14_000  # budget per thumbnail, on average; 636 of them: 9 MB
 
 
-class Pictures:
-    """Pictures of a run's images; where the data is gone, none."""
+class Thumbnails:
+    """Thumbnails of a run's images; none if the data is gone."""
 
     def __init__(self, config: Config) -> None:
         self.missing = 0  # images that could not be read
-        self.trouble = ""  # why there is no picture at all
+        self.error = ""  # why there are no thumbnails at all
         self._source: ImageSource | None = None
         try:
             self._source = image_source(config)
         except UserError as error:
-            self.trouble = str(error).splitlines()[0]
+            self.error = str(error).splitlines()[0]
 
-    def address(self, name: str) -> str | None:
-        """The picture of an image as a `data:` address; None if it cannot be read."""
+    def data_url(self, name: str) -> str | None:
+        """The thumbnail of an image as a `data:` URL; None if it cannot be read."""
         if self._source is None:
             return None
         try:
@@ -42,7 +42,7 @@ class Pictures:
 
 
 def image_source(config: Config) -> ImageSource:
-    """Where the images of a run come from. Labels are not read again where they are not needed to find images."""
+    """The source of a run's images. Labels are read again only if they are needed to find the images."""
     kind, rest = split_spec(config.data)
     if kind == "scenes":
         from fewtags.scenes.draw import SceneImages

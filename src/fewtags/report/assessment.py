@@ -1,4 +1,4 @@
-"""What to think of every tag: its figures, and whether it can be trusted."""
+"""An assessment of every tag: its figures, and whether it can be trusted."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,27 +10,27 @@ from numpy.typing import NDArray
 from fewtags.report.facts import Facts
 
 Verdict = Literal["trust", "fair", "check", "few", "never"]
-GOOD = 0.7  # an F1 at which a person has more to gain from a tag than to mend
-FEWEST = 5  # images known to show a tag; with fewer nothing can be said
+GOOD = 0.7  # the F1 from which a tag saves more work than its corrections cost
+MIN_POSITIVES = 5  # images known to show a tag; with fewer it is not assessed
 MEANING: dict[Verdict, str] = {
     "trust": f"F1 is {100 * GOOD:.0f} % or more, even at the lower end of its interval",
     "fair": f"F1 is {100 * GOOD:.0f} % or more, but its interval reaches lower",
     "check": f"F1 is under {100 * GOOD:.0f} %",
-    "few": f"fewer than {FEWEST} images with known labels show the tag: too few to say",
-    "never": "no threshold serves the tag, so no image gets it",
+    "few": f"fewer than {MIN_POSITIVES} labelled images show the tag: too few to assess it",
+    "never": "the tag has no threshold, so no image gets it",
 }
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A share in 0..1 and, where there is one, the interval it may lie in."""
+    """A share in 0..1 with its confidence interval, if there is one."""
 
     value: float
     interval: tuple[float, float] | None = None
 
     @property
     def low(self) -> float:
-        """The least it may be."""
+        """The lower bound."""
         return self.value if self.interval is None else self.interval[0]
 
 
@@ -40,20 +40,20 @@ NAMES = ("precision", "recall", "f1", "ap")
 
 @dataclass(frozen=True)
 class TagRow:
-    """Everything the report says of one tag."""
+    """Everything the report shows of one tag."""
 
     tag: str
-    place: int  # among all tags
+    place: int  # index of the tag
     labelled: int  # labelled images that show it
     given: int  # images that get it
     threshold: float | None
-    estimated: Figures | None  # by the labelled images
+    estimated: Figures | None  # from the labelled images
     tested: Figures | None  # on the test split
     verdict: Verdict
 
 
 def tag_rows(facts: Facts) -> list[TagRow]:
-    """A row a tag, the best first, those of which nothing can be said last."""
+    """One row per tag, best first, those that cannot be assessed last."""
     estimated = _by_tag(facts.estimate or {})
     tested = _by_tag(facts.result)
     labelled = _labelled(facts)
@@ -62,7 +62,7 @@ def tag_rows(facts: Facts) -> list[TagRow]:
         ours, theirs = estimated.get(tag), tested.get(tag)
         limit = float(facts.thresholds[place])
         figures = (_figures(ours), _figures(theirs))
-        verdict = _verdict(limit, ours or theirs or {}, figures[0] or figures[1] or {})
+        verdict = _assess(limit, ours or theirs or {}, figures[0] or figures[1] or {})
         threshold = limit if np.isfinite(limit) else None
         given = int(facts.given[:, place].sum())
         rows.append(TagRow(tag, place, int(labelled[place]), given, threshold, *figures, verdict))
@@ -70,7 +70,7 @@ def tag_rows(facts: Facts) -> list[TagRow]:
 
 
 def _labelled(facts: Facts) -> NDArray[np.int64]:
-    """How many images that came with labels show each tag [K]."""
+    """The number of labelled images that show each tag [K]."""
     parts = ("labelled_targets", "held_out_targets") if facts.kept_back else ("labelled_targets",)
     counts = np.zeros(len(facts.tags), np.int64)
     for part in parts:
@@ -91,20 +91,20 @@ def _figures(row: Mapping[str, Any] | None) -> Figures | None:
 
 
 def figure(value: float | None, interval: Any = None) -> Figure | None:
-    """A figure as result.json holds it."""
+    """A figure from result.json."""
     if value is None:
         return None
     return Figure(float(value), (float(interval[0]), float(interval[1])) if interval else None)
 
 
-def _verdict(limit: float, row: Mapping[str, Any], figures: Figures) -> Verdict:
-    """By the estimate; where there is none, by the test split."""
+def _assess(limit: float, row: Mapping[str, Any], figures: Figures) -> Verdict:
+    """From the estimate, else from the test split."""
     if not np.isfinite(limit):
         return "never"
     f1 = figures.get("f1")
-    if f1 is None or not row.get("enough", row.get("support", 0) >= FEWEST):
+    if f1 is None or not row.get("enough", row.get("support", 0) >= MIN_POSITIVES):
         return "few"
-    value, low = round(f1.value, 2), round(f1.low, 2)  # as the page shows them
+    value, low = round(f1.value, 2), round(f1.low, 2)  # as shown on the page
     if value < GOOD:
         return "check"
     return "trust" if low >= GOOD else "fair"
