@@ -337,10 +337,10 @@ class TestMistakes:
 
     def test_an_extra_that_is_not_installed(self, monkeypatch, capsys):
         monkeypatch.setitem(sys.modules, "onnxscript", None)
-        refused(["export", "run", "m.onnx"], capsys, "onnxscript", "pip install", "'fewtags[onnx]'")
+        refused(["export", "run", "m.onnx"], capsys, "needs onnxscript", "pip install", "'onnxscript>=")
         monkeypatch.setitem(sys.modules, "onnxruntime", None)
         Path("m.onnx").touch()
-        refused(["tag", "m.onnx", "noise.png"], capsys, "ONNX Runtime", "'fewtags[onnx]'")
+        refused(["tag", "m.onnx", "noise.png"], capsys, "ONNX Runtime", "pip install", "'onnxruntime>=")
 
     def test_a_file_that_is_not_there_or_no_model_of_ours(self, exported, capsys):
         refused(["tag", "gone.onnx", "noise.png"], capsys, "gone.onnx: there is no such file")
