@@ -40,7 +40,7 @@ def test_the_method_of_the_page_passes_the_battery(package):
 
 
 def test_the_battery_catches_a_method_that_leaks_or_forgets(package):
-    broken = blocks("python")[0].replace('self.state["mean"] = seen', 'self.__dict__["mean"] = seen')
+    broken = blocks("python")[0].replace('self.state["mean"] = teacher', 'self.__dict__["mean"] = teacher')
     broken = broken.replace('self.state["mean"]', 'self.__dict__["mean"]')
     (package / "my_package" / "forgetful.py").write_text(broken, encoding="utf-8")
     from fewtags.testing import check_method

@@ -34,7 +34,7 @@ def batch_of(scores, student=None):
     return UnlabelledBatch(torch.arange(len(scores)), scores, scores if student is None else student)
 
 
-def seen(**changes):
+def teacher(**changes):
     """Four tags; nobody labelled the last one."""
     glimpse = Glimpse.random(4)
     targets = glimpse.targets.clone()
@@ -55,7 +55,7 @@ def prepared(name, glimpse, **settings):
     [("cap", {}), ("d2l", {}), ("d2l", {"thresholds": "proportion"}), ("d2l", {"metric": "recall"}), ("dicap", {})],
 )
 def test_a_tag_without_labelled_positives_is_neither_pseudo_labelled_nor_taught(name, settings):
-    glimpse = seen()
+    glimpse = teacher()
     made = prepared(name, glimpse, **settings).pseudo_labels(batch_of(glimpse.unlabelled_scores))
     assert made.targets[:, 3].sum() == 0
     assert made.mask[:, 3].sum() == 0
@@ -65,7 +65,7 @@ def test_a_tag_without_labelled_positives_is_neither_pseudo_labelled_nor_taught(
 
 @pytest.mark.parametrize(("name", "settings"), [("cap", {}), ("d2l", {"thresholds": "proportion"}), ("d2l", {})])
 def test_the_released_behaviour_finds_such_a_tag_everywhere(name, settings):
-    glimpse = seen()
+    glimpse = teacher()
     method = prepared(name, glimpse, missing_class="reference", **settings)
     assert method.pseudo_labels(batch_of(glimpse.unlabelled_scores)).targets[:, 3].min() == 1
 
@@ -96,7 +96,7 @@ def test_top_k_breaks_ties_by_the_earlier_tag_and_gives_no_more_tags_than_there_
     scores = torch.tensor([[0.5, 0.7, 0.5, 0.5], [0.2, 0.2, 0.2, 0.2]])
     assert top_k(scores, 2).tolist() == [[1, 1, 0, 0], [1, 1, 0, 0]]
     assert top_k(scores, 9).min() == 1
-    assert prepared("top_k", seen(), k=9).pseudo_labels(batch_of(scores)).targets.min() == 1
+    assert prepared("top_k", teacher(), k=9).pseudo_labels(batch_of(scores)).targets.min() == 1
 
 
 def test_top_k_rounds_the_mean_number_of_tags_up_but_not_a_whole_number():
@@ -132,7 +132,7 @@ def test_where_losses_run_out_only_candidates_are_of_large_loss():
 
 
 def test_ll_cp_keeps_what_it_corrects_and_in_the_first_epoch_none_corrects():
-    glimpse = seen()
+    glimpse = teacher()
     method = prepared("ll_cp", Glimpse(**{**vars(glimpse), "epoch": 0}), percent=10)
     batch = batch_of(glimpse.unlabelled_scores)
     assert method.pseudo_labels(batch).targets.sum() == 0
@@ -216,7 +216,7 @@ def test_the_lowest_are_finite_open_and_of_equal_ones_the_earlier():
 
 
 def test_drml_images_join_for_good_until_the_pool_is_exhausted():
-    glimpse = seen()
+    glimpse = teacher()
     method = prepared("drml", Glimpse(**{**vars(glimpse), "epoch": 0}), share_per_epoch=0.4)
     assert not method.state["joined"].any()
     later = Glimpse(**{**vars(glimpse), "epoch": 1})
@@ -234,7 +234,7 @@ def test_drml_images_join_for_good_until_the_pool_is_exhausted():
 
 
 def test_drml_asks_for_agreement_only_where_images_have_not_joined_and_answers_for_an_empty_share():
-    method = prepared("drml", seen(), share_per_epoch=0.4)
+    method = prepared("drml", teacher(), share_per_epoch=0.4)
     first, second = torch.randn(2, 4), torch.randn(2, 4)
     unlabelled = {"first": first, "second": second, "whole_make": torch.randn(2, 4)}
     mask = torch.tensor([[1.0], [0.0]]).expand(2, 4)
@@ -310,7 +310,7 @@ def test_the_correctness_of_a_score_lies_on_the_line_between_the_middles_of_bins
 
 
 def test_dicap_never_teaches_the_labels_of_held_out_images():
-    method = prepared("dicap", seen())
+    method = prepared("dicap", teacher())
     rows, targets = torch.arange(10), torch.ones(10, 4)
     pseudo = Pseudo(torch.zeros(2, 4))
     for made in (None, pseudo):  # warm-up and main stage
@@ -347,7 +347,7 @@ def test_pseudo_labels_are_made_where_the_scores_are(name):
     """Pretended tensors on a GPU that need none: a state left on the CPU would be refused."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    method = prepared(name, seen())
+    method = prepared(name, teacher())
     with FakeTensorMode(allow_non_fake_inputs=True):
         scores = torch.rand(8, 4, device="cuda")
         made = method.pseudo_labels(UnlabelledBatch(torch.zeros(8, device="cuda"), scores, scores))
@@ -357,8 +357,8 @@ def test_pseudo_labels_are_made_where_the_scores_are(name):
 class Leaks(Method):
     """What unlabelled images show, got from behind."""
 
-    def begin_epoch(self, seen):
-        self.state["truth"] = getattr(seen, "_loop").targets.truth.float()  # noqa: B009 - it is wrong, and meant to be
+    def begin_epoch(self, teacher):
+        self.state["truth"] = getattr(teacher, "_loop").targets.truth.float()  # noqa: B009 - it is wrong, and meant to be
 
     def pseudo_labels(self, batch):
         return Pseudo(self.state["truth"][batch.rows])
@@ -367,8 +367,8 @@ class Leaks(Method):
 class LooksAtUnknown(Method):
     """A threshold from all labelled scores, known or not."""
 
-    def begin_epoch(self, seen):
-        self.state["thresholds"] = seen.labelled_scores.mean(0)
+    def begin_epoch(self, teacher):
+        self.state["thresholds"] = teacher.labelled_scores.mean(0)
 
     def pseudo_labels(self, batch):
         return Pseudo((batch.scores >= self.state["thresholds"]).float())
@@ -377,7 +377,7 @@ class LooksAtUnknown(Method):
 class Learns(Method):
     """A mask that would be learned."""
 
-    def begin_main(self, seen):
+    def begin_main(self, teacher):
         self.state["weight"] = torch.ones(4, requires_grad=True)
 
     def pseudo_labels(self, batch):
