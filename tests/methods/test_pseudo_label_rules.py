@@ -34,7 +34,7 @@ def batch_of(scores, student=None):
     return UnlabelledBatch(torch.arange(len(scores)), scores, scores if student is None else student)
 
 
-def teacher(**changes):
+def random_teacher(**changes):
     """Four tags; nobody labelled the last one."""
     teacher = RandomTeacherView.random(4)
     targets = teacher.targets.clone()
@@ -55,7 +55,7 @@ def prepared(name, teacher, **settings):
     [("cap", {}), ("d2l", {}), ("d2l", {"thresholds": "proportion"}), ("d2l", {"metric": "recall"}), ("dicap", {})],
 )
 def test_a_tag_without_labelled_positives_is_neither_pseudo_labelled_nor_taught(name, settings):
-    teacher = teacher()
+    teacher = random_teacher()
     made = prepared(name, teacher, **settings).pseudo_labels(batch_of(teacher.unlabelled_scores))
     assert made.targets[:, 3].sum() == 0
     assert made.mask[:, 3].sum() == 0
@@ -65,7 +65,7 @@ def test_a_tag_without_labelled_positives_is_neither_pseudo_labelled_nor_taught(
 
 @pytest.mark.parametrize(("name", "settings"), [("cap", {}), ("d2l", {"thresholds": "proportion"}), ("d2l", {})])
 def test_the_released_behaviour_finds_such_a_tag_everywhere(name, settings):
-    teacher = teacher()
+    teacher = random_teacher()
     method = prepared(name, teacher, missing_class="reference", **settings)
     assert method.pseudo_labels(batch_of(teacher.unlabelled_scores)).targets[:, 3].min() == 1
 
@@ -96,7 +96,7 @@ def test_top_k_breaks_ties_by_the_earlier_tag_and_gives_no_more_tags_than_there_
     scores = torch.tensor([[0.5, 0.7, 0.5, 0.5], [0.2, 0.2, 0.2, 0.2]])
     assert top_k(scores, 2).tolist() == [[1, 1, 0, 0], [1, 1, 0, 0]]
     assert top_k(scores, 9).min() == 1
-    assert prepared("top_k", teacher(), k=9).pseudo_labels(batch_of(scores)).targets.min() == 1
+    assert prepared("top_k", random_teacher(), k=9).pseudo_labels(batch_of(scores)).targets.min() == 1
 
 
 def test_top_k_rounds_the_mean_number_of_tags_up_but_not_a_whole_number():
@@ -132,7 +132,7 @@ def test_where_losses_run_out_only_candidates_are_of_large_loss():
 
 
 def test_ll_cp_keeps_what_it_corrects_and_in_the_first_epoch_none_corrects():
-    teacher = teacher()
+    teacher = random_teacher()
     method = prepared("ll_cp", RandomTeacherView(**{**vars(teacher), "epoch": 0}), percent=10)
     batch = batch_of(teacher.unlabelled_scores)
     assert method.pseudo_labels(batch).targets.sum() == 0
@@ -216,7 +216,7 @@ def test_the_lowest_are_finite_open_and_of_equal_ones_the_earlier():
 
 
 def test_drml_images_join_for_good_until_the_pool_is_exhausted():
-    teacher = teacher()
+    teacher = random_teacher()
     method = prepared("drml", RandomTeacherView(**{**vars(teacher), "epoch": 0}), share_per_epoch=0.4)
     assert not method.state["joined"].any()
     later = RandomTeacherView(**{**vars(teacher), "epoch": 1})
@@ -234,7 +234,7 @@ def test_drml_images_join_for_good_until_the_pool_is_exhausted():
 
 
 def test_drml_asks_for_agreement_only_where_images_have_not_joined_and_answers_for_an_empty_share():
-    method = prepared("drml", teacher(), share_per_epoch=0.4)
+    method = prepared("drml", random_teacher(), share_per_epoch=0.4)
     first, second = torch.randn(2, 4), torch.randn(2, 4)
     unlabelled = {"first": first, "second": second, "whole_make": torch.randn(2, 4)}
     mask = torch.tensor([[1.0], [0.0]]).expand(2, 4)
@@ -310,7 +310,7 @@ def test_the_correctness_of_a_score_lies_on_the_line_between_the_middles_of_bins
 
 
 def test_dicap_never_teaches_the_labels_of_held_out_images():
-    method = prepared("dicap", teacher())
+    method = prepared("dicap", random_teacher())
     rows, targets = torch.arange(10), torch.ones(10, 4)
     pseudo = Pseudo(torch.zeros(2, 4))
     for made in (None, pseudo):  # warm-up and main stage
@@ -347,7 +347,7 @@ def test_pseudo_labels_are_made_where_the_scores_are(name):
     """Pretended tensors on a GPU that need none: a state left on the CPU would be refused."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    method = prepared(name, teacher())
+    method = prepared(name, random_teacher())
     with FakeTensorMode(allow_non_fake_inputs=True):
         scores = torch.rand(8, 4, device="cuda")
         made = method.pseudo_labels(UnlabelledBatch(torch.zeros(8, device="cuda"), scores, scores))
