@@ -57,7 +57,9 @@ def main():
         began = time.monotonic()
         model = FewTagsClassifier(random_state=seed, folds=0, verbose=True).fit(vectors(train), known)
         test = catalogue.rows(Role.TEST)
-        scores = np.concatenate([model.predict_proba(vectors(test[start : start + 512])) for start in range(0, len(test), 512)])
+        scores = np.concatenate(
+            [model.predict_proba(vectors(test[start : start + 512])) for start in range(0, len(test), 512)]
+        )
         found = mean_average_precision(scores, catalogue.targets[test])
         row = [f"voc, {choice.blocks}", f"{given.labelled:g}", seed, f"{100 * found:.2f}"]
         row += [default.get((f"{given.labelled:g}", str(seed)), ""), f"{time.monotonic() - began:.0f}", commit]
