@@ -261,7 +261,7 @@ def test_damaged_nus_lists_are_named(tmp_path: Path) -> None:
         read(f"nus:{tmp_path}")
 
 
-@pytest.mark.parametrize("kind", [kind for kind in reader_names() if kind != "scenes"])
+@pytest.mark.parametrize("kind", [kind for kind in reader_names() if kind not in ("folder", "scenes", "vectors")])
 def test_an_absent_or_foreign_folder_is_told_with_the_remedy(tmp_path: Path, kind: str) -> None:
     with pytest.raises(UserError, match="there is no folder"):
         read(f"{kind}:{tmp_path / 'nowhere'}")
@@ -271,6 +271,22 @@ def test_an_absent_or_foreign_folder_is_told_with_the_remedy(tmp_path: Path, kin
         read(f"{kind}:")
     with pytest.raises(UserError, match="brings its own labels"):
         read(f"{kind}:{tmp_path}", labels=tmp_path / "labels.csv")
+
+
+def test_an_absent_file_of_vectors_is_told_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nowhere: there is no such file; name a \.npy, \.npz"):
+        read(f"vectors:{tmp_path / 'nowhere'}")
+    with pytest.raises(UserError, match=str(tmp_path)):
+        read(f"vectors:{tmp_path}")
+    with pytest.raises(UserError, match="nothing follows the colon"):
+        read("vectors:")
+
+
+def test_a_folder_is_named_without_a_kind(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="unknown kind 'folder'"):
+        read(f"folder:{tmp_path}")
+    with pytest.raises(UserError, match="nowhere"):
+        read(str(tmp_path / "nowhere"))
 
 
 @pytest.mark.parametrize("spec", ["scenes:0", "scenes:-3", "scenes:many", "scenes:9999999999", "scenes:1.5"])
