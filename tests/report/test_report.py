@@ -173,7 +173,7 @@ def test_without_the_images_the_page_is_made_and_says_so(tmp_path, trained):
     text = (trained / "config.yaml").read_text(encoding="utf-8")
     copy = tmp_path / "run"
     copy.mkdir()
-    for name in ("split.csv", "scores.safetensors", "result.json", "metrics.jsonl"):
+    for name in ("split.csv", "scores.safetensors", "result.json", "tags.csv", "metrics.jsonl"):
         (copy / name).write_bytes((trained / name).read_bytes())
     (copy / "model").mkdir()
     (copy / "model" / "model.json").write_bytes((trained / "model" / "model.json").read_bytes())

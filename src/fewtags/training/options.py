@@ -125,4 +125,6 @@ def _as_user_error(error: ValidationError) -> UserError:
         return UserError(f"--{name} {value}: there is only {' and '.join(known)}")
     if name == "seed":
         return UserError(f"--seed {value}: must be between 0 and {2**32 - 1}")
+    if name == "labelled":
+        return UserError(f"--labelled {value}: must be between 0 and 1; leave it out to use every label")
     return UserError(f"--{name.replace('_', '-')} {value}: {first['msg'].lower()}")
