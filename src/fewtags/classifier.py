@@ -22,7 +22,7 @@ PARAMETERS = "classifier.json"
 
 
 class FewTagsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Learns from rows with labels and from rows without; every tag has a threshold of its own.
+    """Learns from rows with labels and from rows without; every tag has its own threshold.
 
     Parameters
     ----------

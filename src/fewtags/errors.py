@@ -17,10 +17,6 @@ class BadImage(Exception):
     """One image file that cannot be used; the message is the reason."""
 
 
-class FewtagsWarning(UserWarning):
-    """Something the user should know that does not stop the work."""
-
-
 def nearest(word: str, known: "list[str] | tuple[str, ...]") -> str:
     """A hint such as `; did you mean 'd2l'?`, or nothing when no known word is close."""
     from difflib import get_close_matches

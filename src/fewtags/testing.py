@@ -1,4 +1,4 @@
-"""One battery of checks for every method, yours included: `check_method("my_package.my_method")`.
+"""One set of checks for every method, yours included: `check_method("my_package.my_method")`.
 
 It runs a method through the real loop on a tiny made-up problem and raises AssertionError with what does not hold.
 """
@@ -81,7 +81,7 @@ def check_pseudo_labels_carry_no_gradient(fresh: Callable[[], Method]) -> None:
 
 
 def check_unknown_cells_change_nothing(fresh: Callable[[], Method]) -> None:
-    """No gradient flows into an unknown cell, no rule looks at its score, and any negative number may stand there."""
+    """No gradient reaches an unknown cell, no rule reads its score, and any negative number may mark it."""
     problem = Problem(unknown=0.3)
     loop = problem.loop(fresh())
     targets = problem.targets().labelled
@@ -218,7 +218,7 @@ class Problem:
 
     tags: int = 4
     fill: float = 0.4  # share of cells that are present
-    unknown: float = 0.0  # share of labelled cells that nobody knows
+    unknown: float = 0.0  # share of labelled cells that are unknown
     unlabelled: int = UNLABELLED
     labelled_batch: int = 4
     unlabelled_batch: int = 8
@@ -285,7 +285,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class RandomTeacherView:
-    """Made-up scores in the place of what the loop would show a method."""
+    """Made-up scores instead of those of a real loop."""
 
     labelled_scores: Tensor
     unlabelled_scores: Tensor

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from fewtags.bench.grid import Cell, Grid, Row
 from fewtags.bench.tables import label, ordered
 from fewtags.bench.task import job_of
-from fewtags.data import Role, split_spec
+from fewtags.data import Role
 from fewtags.training.build import build_network, make_fabric
 from fewtags.training.config import resolve_settings
 from fewtags.training.evaluator import Record
 from fewtags.training.loop import Loop, Observer
 from fewtags.training.plan import plan_epoch
 from fewtags.training.prepare import prepare
-from fewtags.training.recipe import Recipe, Stage
+from fewtags.training.recipe import Recipe, Stage, small_batches
 from fewtags.training.resolve import Job
 from fewtags.utils.progress import Progress, duration
 from fewtags.utils.stopping import StopRequest
@@ -151,7 +151,7 @@ def _recipe(grid: Grid, cell: Cell, labelled: int, unlabelled: int) -> Recipe:
     options = grid.options
     given = {key: options.get(key) for key in ("epochs", "warmup", "size")} | {"seed": cell.seed}
     share = labelled / max(1, labelled + unlabelled)
-    small = split_spec(grid.data)[0] == "voc"
+    small = small_batches(grid.data)
     tune, protocol = options.get("tune", "heads"), options.get("protocol", "ours")
     settings = dict(cell.row.settings)
     _, recipe = resolve_settings(cell.row.method, tune, protocol, share, small, given, settings, labelled, unlabelled)

@@ -15,6 +15,7 @@ from fewtags.bench.grid import Cell, Row, row_of
 from fewtags.errors import UserError
 from fewtags.metrics.bootstrap import bootstrap, bootstrap_figures
 from fewtags.thresholds import decide, metric_adaptive
+from fewtags.training.config import Config
 from fewtags.training.run_folder import RunFolder
 from fewtags.utils.files import write_text
 
@@ -78,7 +79,7 @@ def keep_record(cell: Cell, run: Path) -> None:
 def record_of(cell: Cell, run: Path) -> Record:
     """The record of a finished run folder."""
     folder = RunFolder(run)
-    config, result = folder.config(), json.loads((run / "result.json").read_text(encoding="utf-8"))
+    config, result = folder.config(), folder.result()
     main = [one for one in folder.records() if one["stage"] == "main"]
     scores = folder.scores()
     draws: dict[str, list[float]] = {}
@@ -105,7 +106,7 @@ def record_of(cell: Cell, run: Path) -> Record:
         size=config.recipe.size,
         tune=config.recipe.tune,
         protocol=config.recipe.protocol,
-        features=result.get("features", {}).get("blocks", "crops") if config.recipe.tune == "heads" else "pixels",
+        features=_features(config, result),
         images=result["images"],
         seconds=result["seconds"],
         made=json.loads(made.read_text(encoding="utf-8")) if made.is_file() else {},
@@ -188,3 +189,10 @@ def _percents(content: dict[str, Any], names: Iterable[str]) -> dict[str, float]
 
 def _percent_list(values: Any) -> list[float]:
     return [round(float(value), 2) for value in 100 * np.nan_to_num(values)]
+
+
+def _features(config: Config, result: dict[str, Any]) -> str:
+    """What the heads read: the kind of features, or pixels."""
+    if config.recipe.tune == "all":
+        return "pixels"
+    return str(result.get("features", {}).get("blocks", config.recipe.features))

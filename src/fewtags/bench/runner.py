@@ -17,7 +17,7 @@ from fewtags.errors import Interrupted, UserError
 from fewtags.training.build import make_fabric
 from fewtags.training.prepare import extract_features
 from fewtags.training.resolve import Job
-from fewtags.utils.files import write_text
+from fewtags.utils.files import locked, write_text
 from fewtags.utils.progress import Progress
 from fewtags.utils.stopping import StopRequest
 
@@ -37,7 +37,7 @@ def run_grid(
     with StopRequest().listening() as stop:
         kinds = check_cells(grid)
         _make_folder(folder)
-        with _locked(folder):
+        with _only_run(folder):
             wanted = _merged(folder, grid)
             save_grid(folder, wanted)
             if retry:
@@ -163,18 +163,11 @@ def _make_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Allow one `bench run` per folder, if the system has file locks."""
+def _only_run(folder: Path) -> Iterator[None]:
+    """Allow one `bench run` per folder."""
     with (folder / "lock").open("a") as file:
-        with contextlib.suppress(ImportError):
-            import fcntl
-
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise UserError(
-                    f"another `fewtags bench run` works on {folder}; wait, or choose another --out"
-                ) from error
-            except OSError:  # a file system without locks
-                pass
-        yield
+        try:
+            with locked(file, wait=False):
+                yield
+        except BlockingIOError as error:
+            raise UserError(f"another `fewtags bench run` works on {folder}; wait, or choose another --out") from error

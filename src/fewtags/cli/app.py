@@ -132,7 +132,7 @@ def convert(
 def methods(
     name: Annotated[str | None, typer.Argument(help="Show one method and its settings.")] = None,
 ) -> None:
-    """The methods, a line each; with a name, all its settings."""
+    """The methods, one per line; with a name, all its settings."""
     from fewtags.cli.verbs import run_methods
 
     run_methods(name)

@@ -40,7 +40,7 @@ Methods = Annotated[
 Shares = Annotated[list[float] | None, typer.Option(metavar="SHARE …", help="Shares of labels that are kept.")]
 Seeds = Annotated[list[int] | None, typer.Option(metavar="N …", help="Seeds.")]
 Jobs = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Cells at a time; else one a core, or one on a GPU.")
+    int | None, typer.Option(min=1, metavar="N", help="Cells at a time; by default one per core, or one on a GPU.")
 ]
 EngineOption = Annotated[Engine, typer.Option(help="local, or ray: the same cells as Ray tasks, also on several GPUs.")]
 Address = Annotated[str | None, typer.Option(help="Of a running Ray cluster; else one is started here.")]

@@ -38,8 +38,8 @@ def run_train(data: str, **options: Any) -> None:
     if unlabelled:
         print(f"{unlabelled:,} image{'' if unlabelled == 1 else 's'} tagged: {folder / 'tags.csv'}")
         if (folder / "tags.png").exists():
-            print(f"a glance at some of them: {folder / 'tags.png'}")
+            print(f"some of them as a picture: {folder / 'tags.png'}")
     name = shlex.quote(str(folder))
-    print(f"how good they are, and what to look at: fewtags report {name}")
+    print(f"how good they are, and what to check: fewtags report {name}")
     print(f"correct them, then learn again: fewtags review {name}")
     print(f"tag other images: fewtags tag {name} IMAGES --out more.csv")

@@ -1,7 +1,5 @@
 """CSV in the long and wide form of fewtags, and review logs."""
 
-import csv
-import io
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ from fewtags.data.labels.table import Table
 from fewtags.errors import UserError
 from fewtags.review.corrections import CODES
 from fewtags.review.log import current_answers, read_log
+from fewtags.utils.files import csv_line
 
 
 def read_csv(path: Path) -> tuple[Table, str]:
@@ -78,6 +77,4 @@ def _csv(table: Table, rows: list[list[str]]) -> str:
         rows[0].append("split")
         for row in rows[1:]:
             row.append("test" if row[0] in table.test else "train")
-    text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
+    return "".join(map(csv_line, rows))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 T = TypeVar("T")
+MIN_POSITIVES = 5  # labelled images with a tag; with fewer it is hardly learned, and its figures say little
 UNKNOWN = -1  # a target that nobody has decided: neither present (1) nor absent (0)
 
 

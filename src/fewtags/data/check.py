@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fewtags.data import read, split_spec
-from fewtags.data.catalogue import Catalogue, Role
+from fewtags.data.catalogue import MIN_POSITIVES, Catalogue, Role
 from fewtags.errors import BadImage, UserError
 
-MIN_POSITIVES = 5  # labelled images with a tag; with fewer it is hardly learned
 _SHOWN = 20  # bad files and pairs shown in the text; the report holds all
 
 

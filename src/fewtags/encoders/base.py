@@ -165,6 +165,11 @@ class Encoder(nn.Module):
 
     @classmethod
     @abstractmethod
+    def state_problem(cls, state: Mapping[str, Any]) -> str:
+        """Why `restore` cannot use what model.json says; empty if it can."""
+
+    @classmethod
+    @abstractmethod
     def restore(cls, state: Mapping[str, Any], tensors: Mapping[str, Tensor], file: Path) -> "Encoder":
         """The encoder that `state` and `tensors` describe; `file` is named where they do not fit."""
 

@@ -1,4 +1,4 @@
-"""The paper's views: the whole image and its patches, each with a forward of its own through one backbone."""
+"""The paper's views: the whole image and its patches, each passed through one backbone."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -17,7 +17,7 @@ from fewtags.encoders.base import Box, Encoder, EncoderSettings, Extraction, Ima
 from fewtags.encoders.cut import CutPatches
 from fewtags.encoders.inputs import PATCHES, Input, image_input
 from fewtags.encoders.runtime import Engine, make_engine
-from fewtags.encoders.saved import backbone_state, restore_backbones
+from fewtags.encoders.saved import backbone_problem, backbone_state, restore_backbones
 from fewtags.encoders.store import FeatureStore, Stored, store_folder
 from fewtags.encoders.views import generator, make_views
 from fewtags.utils.files import cache_folder
@@ -105,6 +105,11 @@ class Crops(Encoder):
         return backbone_state(self.backbones, self.settings)
 
     @classmethod
+    def state_problem(cls, state: Mapping[str, Any]) -> str:
+        """See Encoder."""
+        return backbone_problem(state)
+
+    @classmethod
     def restore(cls, state: Mapping[str, Any], tensors: Mapping[str, Tensor], file: Path) -> "Crops":
         """See Encoder."""
         return cls(*restore_backbones(state, tensors, file))
@@ -140,7 +145,7 @@ class Crops(Encoder):
             return torch.allclose(self.backbone(whole), self.backbone.maps(whole).mean((2, 3)), atol=1e-4)
 
     def heat(self, contributions: list[Tensor], part: int) -> NDArray[np.float32]:
-        """Every part has a row, and so a map, of its own."""
+        """Every part has its own row, and so its own map."""
         row = [row for one in contributions for row in one][part]
         own: NDArray[np.float32] = (row * row.numel()).numpy()
         return own

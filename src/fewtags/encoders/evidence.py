@@ -22,7 +22,7 @@ from fewtags.encoders.base import Box, Encoder, EncoderSettings, Extraction, Ima
 from fewtags.encoders.components import Components, kept_components, restore_components
 from fewtags.encoders.inputs import Input, image_input
 from fewtags.encoders.runtime import make_engine
-from fewtags.encoders.saved import backbone_state, restore_backbones
+from fewtags.encoders.saved import backbone_problem, backbone_state, restore_backbones
 from fewtags.encoders.store import FeatureStore, Stored, store_folder
 from fewtags.encoders.windows import GRID, WindowReader, make_readers, regions, square
 from fewtags.solvers.folds import MAX_LABELLED, MIN_LABELLED, select_strength
@@ -227,6 +227,11 @@ class Evidence(Encoder):
     def tensors(self) -> dict[str, Tensor]:
         """Backbones and components."""
         return super().tensors() | ({} if self.components is None else self.components.tensors())
+
+    @classmethod
+    def state_problem(cls, state: Mapping[str, Any]) -> str:
+        """See Encoder."""
+        return backbone_problem(state)
 
     @classmethod
     def restore(cls, state: Mapping[str, Any], tensors: Mapping[str, Tensor], file: Path) -> "Evidence":

@@ -1,4 +1,4 @@
-"""What does the arithmetic of a frozen forward: ONNX Runtime or torch, within 1e-4 of each other."""
+"""The engines that run a frozen backbone: ONNX Runtime or torch, within 1e-4 of each other."""
 
 import hashlib
 import importlib.util
@@ -32,7 +32,7 @@ Reader = Backbone | WindowReader  # what turns pictures [B, 3, H, W] into featur
 class Engine(Protocol):
     """uint8 pictures [B, H, W, 3] -> features [B, width], or [B, parts, width] of windows."""
 
-    in_threads: bool  # may be called from several threads, each with a core of its own
+    in_threads: bool  # may be called from several threads, one core each
 
     def __call__(self, pictures: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Features of a few pictures."""
@@ -81,7 +81,7 @@ class OnnxFileEngine(TorchEngine):
 
 
 class OnnxEngine:
-    """ONNX Runtime with one thread a call: cores are shared out among images, not within one."""
+    """ONNX Runtime with one thread per call: parallelism is over images, not within one."""
 
     in_threads = True
 

@@ -25,6 +25,17 @@ def backbone_state(backbones: Sequence[Backbone], settings: EncoderSettings) -> 
     }
 
 
+def backbone_problem(state: Mapping[str, Any]) -> str:
+    """What is missing or does not fit in such a description; empty if nothing."""
+    needed = ("backbone", "size", "input_shift", "input_scale")
+    if missing := [name for name in needed if state[name] is None]:
+        return f"{missing[0]} is missing"
+    scalings = [*state["input_shift"], *state["input_scale"]]
+    if any(len(one) != 3 for one in scalings) or len(scalings) != 2 * len(backbone_list(state["backbone"])):
+        return "three numbers per backbone scale its input"
+    return ""
+
+
 def restore_backbones(
     state: Mapping[str, Any], tensors: Mapping[str, Tensor], file: Path
 ) -> tuple[list[Backbone], EncoderSettings]:

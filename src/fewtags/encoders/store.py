@@ -63,7 +63,7 @@ class FeatureStore:
 
     def append(self, keys: Sequence[bytes], features: NDArray[np.float16]) -> None:
         """Add rows; keys that are there already are passed over."""
-        with locked(self.folder / "lock"):
+        with (self.folder / "lock").open("a") as lock, locked(lock):
             self.refresh()
             new = {key: row for row, key in enumerate(keys) if key not in self._index}
             if not new:

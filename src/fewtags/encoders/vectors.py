@@ -1,4 +1,4 @@
-"""Vectors that somebody computed already, of images, texts or sounds: nothing is extracted, nothing is stored."""
+"""Precomputed vectors of images, texts or sounds: nothing is extracted and nothing is stored."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ ROWS = 4096  # vectors reduced at a time
 
 
 class Vectors(Encoder):
-    """A vector as it is; a longer one than `components` is reduced to the principal components of the training rows."""
+    """Vectors unchanged; those longer than `components` are reduced to principal components of the training rows."""
 
     kind: ClassVar[str] = "vectors"
     name = "vectors"
@@ -104,6 +104,11 @@ class Vectors(Encoder):
     def tensors(self) -> dict[str, Tensor]:
         """The components."""
         return {} if self.components is None else self.components.tensors()
+
+    @classmethod
+    def state_problem(cls, state: Mapping[str, Any]) -> str:
+        """See Encoder."""
+        return "" if state["numbers"] else "the length of its vectors is missing"
 
     @classmethod
     def restore(cls, state: Mapping[str, Any], tensors: Mapping[str, Tensor], file: Path) -> "Vectors":

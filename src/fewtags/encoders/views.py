@@ -34,7 +34,7 @@ class ViewSpec:
         if self.patches < 1:
             raise UserError(f"patches must be at least 1 (the whole image only), not {self.patches}")
         if self.size < 2 * self.patches:
-            raise UserError(f"size {self.size} is too small for {self.patches} patches a side: at least 2 px each")
+            raise UserError(f"size {self.size} is too small for {self.patches} patches per side: at least 2 px each")
         _known("patch_source", self.patch_source, PatchSource)
         _known("patch_size", self.patch_size, PatchSize)
 

@@ -3,7 +3,7 @@
 The last map of a large input is brought to a grid of 7 × 7 cells. A window is a square of k × k of them, k = 1…4.
 Each window goes through the classifier that came with the backbone's weights; per window size the features keep
 the largest probability that each class reaches anywhere. It is the paper's idea of whole image and patches at
-many scales, for the price of one forward instead of one a patch.
+many scales, at the cost of one forward pass instead of one per patch.
 
 A patch of a picture is read in the same way, on its part of the map alone, so that one projection and one
 network serve the whole and its patches.
@@ -24,7 +24,7 @@ from torch.nn.functional import avg_pool2d, normalize
 from fewtags.backbones.base import Backbone
 from fewtags.errors import UserError
 
-GRID = 7  # cells a side
+GRID = 7  # cells per side
 WINDOWS = (1, 2, 3, 4)  # cells a side of a window
 EVIDENCE_VERSION = 1  # raise when the same picture comes to give other numbers: what is stored is then made anew
 
@@ -41,7 +41,7 @@ class WindowReader(nn.Module):
 
     half: the picture is also read at half its size, where a whole scene fits the backbone's eye.
     mapped: the backbone gives a map; one that does not gives its pooled vector alone.
-    A backbone without a classifier gives the windows' vectors in the place of what is seen in them.
+    A backbone without a classifier gives the windows' vectors instead of class probabilities.
     """
 
     def __init__(self, backbone: Backbone, patches: int = 1, half: bool = True, mapped: bool = True) -> None:

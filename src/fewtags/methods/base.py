@@ -28,7 +28,7 @@ from fewtags.methods.parts.heads import FIRST_BIAS, Adapter, Heads, Logits, mixe
 
 
 class TeacherView(Protocol):
-    """What a method may look at between steps: scores of the teacher on weak views, computed when asked for."""
+    """What a method may read between steps: the teacher's scores on weak views, computed on demand."""
 
     @property
     def epoch(self) -> int:
@@ -105,7 +105,7 @@ class Method(BaseModel):
     learns_by_steps: ClassVar[bool] = True  # may be a setting; False: `finished_heads` does all the learning
     separates_heads: ClassVar[bool] = False  # may be a setting: pseudo-labels train other heads than make them
     draws_views: ClassVar[bool] = True  # False: on stored features the student reads the plain view, no strong draws
-    updates: ClassVar[dict[str, Update]] = {"all": Update()}  # in this order, each with a forward of its own
+    updates: ClassVar[dict[str, Update]] = {"all": Update()}  # in this order, each with its own forward pass
 
     patches: int = Field(1, ge=1, le=8)
     """Patches per side that are seen beside the whole image; 1 means the whole image only."""
@@ -162,7 +162,7 @@ class Method(BaseModel):
         return {}
 
     def finished_heads(self, heads: nn.Module, teacher: TeacherView) -> nn.Module:
-        """What a model keeps in the place of the heads that were trained."""
+        """The heads that the model keeps after training."""
         if isinstance(heads, Heads):  # those that only learn from pseudo-labels have done their work
             return heads.without([name for name in self.head_names if not name.endswith("make")])
         return heads

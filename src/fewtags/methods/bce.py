@@ -9,7 +9,7 @@ from fewtags.methods.base import Method
 
 
 class BCE(Method):
-    """Every tag is a yes-or-no question of its own, all cells with the same weight."""
+    """Every tag is a separate yes-or-no question, and all cells have the same weight."""
 
     uses_unlabelled: ClassVar[bool] = False
 

@@ -1,11 +1,11 @@
 """D2L + MAT (Xiao et al., ECCV 2024): whole image and patches learn apart, and so do the heads that make and
-use pseudo-labels; every tag gets the threshold that serves a metric best on the labelled images.
+use pseudo-labels; every tag gets the threshold that maximises a metric on the labelled images.
 
 CDD: one head reads the whole image, another its patches (Eq. 4 merges them); the mean of both decides.
 GUD: pseudo-labels train heads of their own; only labels train the heads that make them.
 MAT: at the start of an epoch the teacher's scores on labelled images set the thresholds (Eq. 7).
 Table 1, row "Ours"; its ablation: `patches=1 separate_heads=false` is MAT alone, `separate_heads=false` MAT + CDD;
-`thresholds=proportion` puts the quantiles of CAP in the place of MAT.
+`thresholds=proportion` replaces MAT by the quantiles of CAP.
 """
 
 from typing import ClassVar, Literal
@@ -28,7 +28,7 @@ class D2L(Method):
     separate_heads: bool = True
     """GUD: wrong pseudo-labels then never touch the heads that make the next ones."""
     thresholds: Literal["metric", "proportion"] = "metric"
-    """MAT, or the quantiles of CAP in its place."""
+    """MAT, or the quantiles of CAP instead."""
     metric: Literal["f_beta", "f1", "precision", "recall"] = "f_beta"
     """What MAT maximises for every tag."""
     beta: float = Field(0.5, gt=0)

@@ -61,7 +61,7 @@ class Neighbours(Method):
 
     @property
     def uses_unlabelled(self) -> bool:  # type: ignore[override]
-        """The student needs images that nobody labelled; the regression can do without."""
+        """The student needs unlabelled images; the regression does not."""
         return self.learner == "student"
 
     @property
@@ -177,7 +177,7 @@ class Neighbours(Method):
         return Bank(heads, images, width, tags, self.neighbours) if self.bank else heads
 
     def exportable_heads(self, heads: nn.Module) -> nn.Module:
-        """A bank looks at every similarity at once."""
+        """A bank computes every similarity at once."""
         return TraceableBank(heads) if isinstance(heads, Bank) else heads
 
     def _regression(self, vectors: Tensor, targets: Tensor) -> Student:
@@ -202,7 +202,7 @@ def raised(soft: Tensor, share: Tensor, level: float = 0.9) -> Tensor:
 
     The surest are the top percent of all images, or half of those that should show the tag by its share [K] among
     the labelled images if that is less. A tag that no labelled image shows is raised too: the graph takes it from
-    images that look like labelled ones, so what is left is what nobody has labelled yet.
+    images that resemble labelled ones, and what is left has not been labelled yet.
     """
     percent = torch.tensor(0.01, device=soft.device)
     some = torch.where(share > 0, torch.minimum(share / 2, percent), percent).clamp(min=1 / len(soft))

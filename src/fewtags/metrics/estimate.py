@@ -2,28 +2,29 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fewtags.data.catalogue import MIN_POSITIVES
 from fewtags.metrics.bootstrap import bootstrap, bootstrap_figures, percentile_interval
 from fewtags.metrics.multilabel import average_precision, decision_counts, f1_scores, mean_average_precision, ratio
 from fewtags.thresholds import decide, metric_adaptive
 
-PREFER = {"precision": 0.5, "balance": 1.0, "recall": 2.0}  # beta of the textbook F_beta
+Prefer = Literal["precision", "balance", "recall"]
+BETAS: dict[Prefer, float] = {"precision": 0.5, "balance": 1.0, "recall": 2.0}  # of the textbook F_beta
 RESAMPLES = 30  # bootstrap samples that thresholds are averaged over
 MAX_RESAMPLED = 5_000  # images; with more, the thresholds are not averaged
-MIN_POSITIVES = 5  # labelled images with a tag; with fewer its figures are not reliable
 
 
-def thresholds_for(scores: NDArray[Any], labels: NDArray[Any], prefer: str) -> NDArray[Any]:
+def thresholds_for(scores: NDArray[Any], labels: NDArray[Any], prefer: Prefer) -> NDArray[Any]:
     """The F_beta-optimal threshold of every tag [K] on these images [N, K], averaged over bootstrap samples.
 
     With few images the optimal threshold has a high variance and is mostly too low: on VOC's train images the mean
     over samples gives OF1 81.0 instead of 79.3. With many images one sample gives the same.
     """
-    best = partial(metric_adaptive, metric="f_beta", beta=PREFER[prefer], textbook_beta=True)
+    best = partial(metric_adaptive, metric="f_beta", beta=BETAS[prefer], textbook_beta=True)
     found = best(scores, labels)
     if len(scores) > MAX_RESAMPLED:
         return found
@@ -36,7 +37,7 @@ def thresholds_for(scores: NDArray[Any], labels: NDArray[Any], prefer: str) -> N
 
 
 def tagging_thresholds(
-    held_out: tuple[NDArray[Any], NDArray[Any]] | None, learned: tuple[NDArray[Any], NDArray[Any]], prefer: str
+    held_out: tuple[NDArray[Any], NDArray[Any]] | None, learned: tuple[NDArray[Any], NDArray[Any]], prefer: Prefer
 ) -> NDArray[Any]:
     """The thresholds [K] for tagging, from (scores, labels) of images that were not trained on.
 
@@ -51,7 +52,7 @@ def tagging_thresholds(
 
 
 def out_of_fold_decisions(
-    scores: NDArray[Any], labels: NDArray[Any], fold: NDArray[np.int64], prefer: str
+    scores: NDArray[Any], labels: NDArray[Any], fold: NDArray[np.int64], prefer: Prefer
 ) -> NDArray[Any]:
     """Decisions [N, K] with thresholds chosen on the other folds; fold [N]."""
     decisions = np.zeros(scores.shape, scores.dtype)
@@ -67,7 +68,7 @@ def estimate(
     fold: NDArray[np.int64],
     thresholds: NDArray[Any],
     tags: Sequence[str],
-    prefer: str,
+    prefer: Prefer,
     how: str,
 ) -> dict[str, Any]:
     """Figures over all tags and per tag, 0..1, with 95 % bootstrap intervals; ready for JSON.

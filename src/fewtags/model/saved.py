@@ -11,7 +11,6 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from fewtags.backbones.base import backbone_list
 from fewtags.backbones.weights import read_weights
 from fewtags.encoders.base import Encoder, find_encoder
 from fewtags.encoders.saved import fill, under
@@ -41,16 +40,10 @@ class ModelInfo(About):
     numbers: int | None = Field(None, ge=1)  # of a vector, where vectors are what is read
 
     @model_validator(mode="after")
-    def _one_scaling_per_backbone(self) -> "ModelInfo":
-        if self.features == "vectors":
-            if self.numbers is None:
-                raise ValueError("how long its vectors are is missing")
-            return self
-        if self.backbone is None or self.size is None or self.input_shift is None or self.input_scale is None:
-            raise ValueError("its backbone, size or input scaling is missing")
-        scalings = [*self.input_shift, *self.input_scale]
-        if any(len(one) != 3 for one in scalings) or len(scalings) != 2 * len(backbone_list(self.backbone)):
-            raise ValueError("three numbers a backbone scale its input")
+    def _fits_its_encoder(self) -> "ModelInfo":
+        problem = find_encoder(self.features).state_problem(self.model_dump())
+        if problem:
+            raise ValueError(problem)
         return self
 
 

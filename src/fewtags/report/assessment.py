@@ -7,11 +7,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fewtags.data.catalogue import MIN_POSITIVES
 from fewtags.report.facts import Facts
 
 Verdict = Literal["trust", "fair", "check", "few", "never"]
 GOOD = 0.7  # the F1 from which a tag saves more work than its corrections cost
-MIN_POSITIVES = 5  # images known to show a tag; with fewer it is not assessed
 MEANING: dict[Verdict, str] = {
     "trust": f"F1 is {100 * GOOD:.0f} % or more, even at the lower end of its interval",
     "fair": f"F1 is {100 * GOOD:.0f} % or more, but its interval reaches lower",

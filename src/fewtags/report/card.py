@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from fewtags.data import split_spec
+from fewtags.data.catalogue import MIN_POSITIVES
 from fewtags.methods import find_method, method_names
-from fewtags.metrics.estimate import MIN_POSITIVES
 from fewtags.model.saved import ModelInfo
 from fewtags.training.config import Config
 from fewtags.training.run_folder import RunFolder
@@ -138,7 +138,7 @@ def _limits(config: Config | None, result: dict[str, Any], info: ModelInfo) -> s
     rows = (result.get("estimate") or {}).get("per_tag") or []
     few = [row["tag"] for row in rows if 0 < row["support"] < MIN_POSITIVES]
     if few:
-        lines.append(f"Fewer than five labelled images show {_words(few)}: check these by eye.")
+        lines.append(f"Fewer than {MIN_POSITIVES} labelled images show {_words(few)}: check these by eye.")
     if config is not None and config.weights is None and info.frozen:
         lines.append("The backbone is frozen: what its training images did not teach it to see cannot be learned here.")
     lines.append("The weights of the backbone keep the licence they came with.")

@@ -1,16 +1,15 @@
 """review.jsonl: one line per decision, append-only, on the disk before it is reported as saved."""
 
-import contextlib
 import json
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from fewtags.errors import Fault, UserError
-from fewtags.utils.files import sync_folder
+from fewtags.utils.files import locked, sync_folder
 
 ANSWERS = ("yes", "no", "unsure")
 Cell = tuple[str, str]  # image, tag
@@ -93,7 +92,7 @@ class ReviewLog:
         text = b"".join(json.dumps(entry).encode() + b"\n" for entry in entries)
         new = not self.file.exists()
         try:
-            with self.file.open("a+b") as file, _locked(file):
+            with self.file.open("a+b") as file, locked(file):
                 _drop_partial_line(file)
                 end = file.seek(0, os.SEEK_END)
                 try:
@@ -156,21 +155,6 @@ def _drop_partial_line(file: BinaryIO) -> None:
         keep = start
     if keep < end:
         file.truncate(keep)
-
-
-@contextlib.contextmanager
-def _locked(file: BinaryIO) -> Iterator[None]:
-    """Lock the file against other writers, if the system has file locks."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    fcntl.flock(file, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def _now() -> str:

@@ -23,7 +23,7 @@ def save_checkpoint(loop: Loop, path: Path, belongs_to: str) -> None:
     for update, optimiser in loop.optimisers.items():
         for number, state in optimiser.state_dict()["state"].items():
             tensors |= {f"optimiser/{update}/{number}/{name}": value for name, value in state.items()}
-    # safetensors keeps no two names for one memory: every tensor is written from a copy of its own
+    # safetensors refuses two names for the same memory, so every tensor is copied
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     about = {
         "belongs_to": belongs_to,

@@ -1,4 +1,4 @@
-"""A contact sheet: a dozen images with their tags, to glance at."""
+"""A contact sheet: a dozen images with their tags."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

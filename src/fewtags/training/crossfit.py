@@ -1,4 +1,4 @@
-"""Scores of labelled images by models that never saw their labels: what quality and thresholds are judged by.
+"""Out-of-fold scores of the labelled images: the basis of the estimated quality and of the thresholds.
 
 On stored features the labelled images are put into folds, balanced by tag. For every fold the same method learns once
 more, without the images of the fold; its main stage is shorter, which costs little quality. Where every weight learns
@@ -31,12 +31,12 @@ Scores = NDArray[np.float32]
 
 
 class HeldOut(NamedTuple):
-    """Labelled images as a model sees them that never saw their labels."""
+    """Labelled images as scored by models that were not trained on them."""
 
     scores: Scores  # [n, K]
     targets: NDArray[np.int8]  # [n, K]
-    fold: NDArray[np.int64]  # [n] images that are judged together
-    how: str  # in words
+    fold: NDArray[np.int64]  # [n] the fold of each image
+    how: str  # how they were obtained, in words
 
 
 def held_out_scores(

@@ -27,14 +27,14 @@ class Targets:
     """What is known of the images of a split: 1, 0, negative for unknown."""
 
     labelled: Tensor  # [N, K]
-    unlabelled: int  # how many there are; what they show, nobody in here may learn from
+    unlabelled: int  # how many there are; their targets are not available to training
     truth: Tensor | None = None  # [M, K] of unlabelled images in benchmarks: measures pseudo-labels, nothing else
     test: Tensor | None = None  # [T, K]
     held_out: Tensor | None = None  # [H, K] labelled images that nothing is learned from
 
 
 class Observer:
-    """Is told what happens and may ask to stop; the base class looks on in silence."""
+    """Is notified of progress and may ask to stop; the base class does nothing."""
 
     def begin(self, loop: "Loop") -> None:
         """Before the first step: may put the loop where an earlier run stopped."""
@@ -78,7 +78,7 @@ class Stopwatch:
 
 
 class Loop:
-    """One training run. `run()` is the story; what follows it are its words."""
+    """One training run; start reading at `run()`."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class Loop:
         group = optimiser.param_groups[0]
         group["lr"], group["betas"] = rate, (beta1, 0.999)
         optimiser.zero_grad(set_to_none=True)
-        # an update asks for no gradient but that of its own weights; several processes wait for those of all
+        # an update needs the gradients of its own weights only; several processes wait for all of them
         mine = {"inputs": group["params"]} if self.fabric.world_size == 1 else {}
         # processes average their gradients; losses are sums
         self.fabric.backward(loss * self.fabric.world_size, **mine)
@@ -281,7 +281,7 @@ class Loop:
         return plan_epoch(n, m, stage.labelled_batch, stage.unlabelled_batch, key)
 
     def _views_of(self, stage: Stage | None, epoch: int) -> Epoch:
-        if stage is None:  # a method that learns without steps looks at plain views
+        if stage is None:  # a method that learns without steps reads plain views
             return Epoch(self.recipe.seed, 0, 0, self.recipe.labelled_view, cutout=False)
         number = self.stages.index(stage)
         return Epoch(
@@ -327,7 +327,7 @@ class Loop:
 
 
 class LoopTeacherView:
-    """What a method may look at between steps, all on the training device; see fewtags.methods.base.TeacherView."""
+    """What a method may read between steps, on the training device; see fewtags.methods.base.TeacherView."""
 
     def __init__(self, loop: Loop, epoch: int) -> None:
         self._loop = loop
@@ -362,7 +362,7 @@ def make_optimisers(network: Network, method: Method, weight_decay: float) -> di
         named = network.named_parameters()
         chosen = [p for weight, p in named if weight.startswith(update.parameters) and p.requires_grad]
         decay = weight_decay if update.learning_rate is None else 0.0
-        if chosen:  # what a frozen body has is moved by nobody
+        if chosen:  # a frozen body has no parameters to update
             # one kernel for all weights, several times faster; it pairs weights and moments by their place in memory,
             # which a checkpoint does not keep where weights lie channels-last
             fused = all(p.is_contiguous() for p in chosen)

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fewtags.errors import UserError, nearest
+from fewtags.metrics.estimate import Prefer
 
 AXIS = {"axis": True}  # what differs between the cells of a grid
 RUNNING = {"running": True}  # how a run is carried out, not what becomes of it
@@ -62,7 +63,7 @@ class TrainOptions(BaseModel):
     """Go on with the run in --out."""
     protocol: Literal["ours", "paper"] = "ours"
     """paper: the released schedule; the test split chooses the epoch."""
-    prefer: Literal["precision", "balance", "recall"] = "balance"
+    prefer: Prefer = "balance"
     """What thresholds for tagging serve: few wrong tags, few missing ones, or both."""
     validate_: bool = _option(False, alias="validate")
     """With --tune all: keep a fifth of the labels to estimate quality."""

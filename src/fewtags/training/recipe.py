@@ -6,8 +6,10 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from fewtags.backbones.base import backbone_list
+from fewtags.data import split_spec
 from fewtags.encoders.base import EncoderSettings
 from fewtags.errors import UserError
+from fewtags.metrics.estimate import Prefer
 
 
 @dataclass(frozen=True)
@@ -55,11 +57,11 @@ class Recipe(BaseModel):
     weight_decay: float = Field(1e-2, ge=0)
     """AdamW, on every weight."""
     warmup_batch: int = Field(16, ge=1)
-    """Labelled images a step of the warm-up."""
+    """Labelled images per step of the warm-up."""
     labelled_batch: int = Field(24, ge=1)
-    """Labelled images a step of the main stage; on images held out of VOC's train split 8 cost half a point."""
+    """Labelled images per step of the main stage; on images held out of VOC's train split 8 cost half a point."""
     unlabelled_batch: int = Field(56, ge=1)
-    """Unlabelled images a step of the main stage."""
+    """Unlabelled images per step of the main stage."""
     ema_share: float = Field(0.65, gt=0, le=1)
     """The teacher averages over this share of the main stage's steps, as 0.9997 does in the released VOC runs; at 0.1
     it follows its own pseudo-labels so fast that fixed thresholds run away. (The warm-up has no teacher: 0.1 there.)"""
@@ -79,7 +81,7 @@ class Recipe(BaseModel):
     folds: int = Field(5, ge=0)
     """Parts of the labelled images, each left out once to estimate quality and to set the thresholds for tagging
     (heads only); 0 leaves that out, and the thresholds come from images that were learned."""
-    prefer: Literal["precision", "balance", "recall"] = "balance"
+    prefer: Prefer = "balance"
     """What the thresholds for tagging serve: few wrong tags (F_0.5), both (F1), or few missing ones (F_2)."""
     adapter: int = Field(512, ge=1)
     """Hidden width of what is learned between frozen features and heads (heads only)."""
@@ -162,6 +164,11 @@ class Recipe(BaseModel):
             return self.ema_decay
         share = self.ema_share if stage.unlabelled_batch else min(self.ema_share, 0.1)
         return 1 - 1 / max(2.0, share * steps)
+
+
+def small_batches(data: str) -> bool:
+    """Whether batches are halved, as the released code does for VOC."""
+    return split_spec(data)[0] == "voc"
 
 
 def default_settings(

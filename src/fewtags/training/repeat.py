@@ -4,11 +4,10 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from fewtags.data import split_spec
 from fewtags.errors import UserError
 from fewtags.training.config import Config, resolve_settings
 from fewtags.training.options import option_names
-from fewtags.training.recipe import Recipe
+from fewtags.training.recipe import Recipe, small_batches
 from fewtags.training.run_folder import RunFolder
 
 
@@ -71,7 +70,7 @@ def _usual(config: Config, labelled: int, unlabelled: int) -> dict[str, Any]:
         recipe.tune,
         recipe.protocol,
         labelled_share=labelled / max(1, labelled + unlabelled),
-        small_batches=split_spec(config.data)[0] == "voc",
+        small_batches=small_batches(config.data),
         given={name: getattr(recipe, name) for name in option_names() if name in Recipe.model_fields},
         settings={},
         labelled_count=labelled,

@@ -22,7 +22,7 @@ from fewtags.solvers.folds import MIN_LABELLED, balanced_folds
 from fewtags.training.config import Config, resolve_settings
 from fewtags.training.options import TrainOptions, option_names
 from fewtags.training.prepare import Preparation
-from fewtags.training.recipe import PIXEL_OPTIONS, Recipe, choose
+from fewtags.training.recipe import PIXEL_OPTIONS, Recipe, choose, small_batches
 from fewtags.training.run_folder import RunFolder
 from fewtags.utils.stopping import StopRequest
 
@@ -109,7 +109,7 @@ def resolve(options: TrainOptions, corrections: Relabelling | None = None, catal
         tune,
         options.protocol,
         labelled_share=labelled_count / max(1, labelled_count + unlabelled_count),
-        small_batches=split_spec(data)[0] == "voc",
+        small_batches=small_batches(data),
         given={
             "seed": options.seed,
             "epochs": options.epochs,

@@ -1,4 +1,4 @@
-"""One training run from options to a run folder. `train` is the story; what follows it are its words."""
+"""One training run, from options to a run folder; start reading at `train`."""
 
 import contextlib
 from collections.abc import Callable

@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from fewtags.errors import Fault
 
@@ -34,16 +34,27 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Keep out other processes that lock the same file, where the system has file locks."""
-    with path.open("a") as file:
-        try:
-            import fcntl
-        except ImportError:
-            yield
-            return
-        fcntl.flock(file, fcntl.LOCK_EX)
+def locked(file: IO[Any], wait: bool = True) -> Iterator[None]:
+    """Lock an open file against other processes, if the system and its file system have locks.
+
+    Without waiting, BlockingIOError says that another process holds the lock.
+    """
+    try:
+        import fcntl
+    except ImportError:
         yield
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        raise
+    except OSError:  # a file system without locks
+        yield
+        return
+    try:
+        yield
+    finally:
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def write_text(path: Path, text: str) -> None:
