@@ -54,9 +54,9 @@ def odd_methods(tmp_path, monkeypatch) -> Path:
                              for line in body.splitlines())  # fmt: skip
         (package / f"{name}.py").write_text(
             "import os, signal, time\nfrom pathlib import Path\nfrom fewtags.methods.d2l import D2L\n\n\n"
-            f"class {name.title().replace('_', '')}(D2L):\n    def begin_epoch(self, seen):\n"
+            f"class {name.title().replace('_', '')}(D2L):\n    def begin_epoch(self, teacher):\n"
             f"        mark = Path(os.environ['ODD_METHODS'], '{name}')\n"
-            f"        if seen.epoch == 1:\n{indented}\n        super().begin_epoch(seen)\n"
+            f"        if teacher.epoch == 1:\n{indented}\n        super().begin_epoch(teacher)\n"
         )
     monkeypatch.setenv("ODD_METHODS", str(package.parent))
     source = os.environ.get("PYTHONPATH", "")

@@ -9,12 +9,11 @@ from torch import nn
 
 import fewtags
 from fewtags.backbones.base import Backbone
+from fewtags.encoders.base import EncoderSettings, make_encoder
 from fewtags.encoders.components import Components
-from fewtags.encoders.windows import make_readers
-from fewtags.methods.parts.heads import Adapter, Heads
-from fewtags.methods.parts.student import Bank, Centred, Student
-from fewtags.model.network import Network
-from fewtags.model.saved import Model, ModelInfo
+from fewtags.methods import make_method
+from fewtags.methods.parts.student import Bank
+from fewtags.model.saved import Model, ModelInfo, restored_network
 
 TAGS = ["red", "green", "striped"]
 
@@ -55,38 +54,45 @@ def with_random_weights(module: nn.Module) -> nn.Module:
 def make_model(features="crops", backbones=1, heads=(), adapter=None, frozen=True, components=None, **changed) -> Model:
     """A model of random weights; without names of heads, those of `neighbours`."""
     torch.manual_seed(0)
-    many = [with_random_weights(TinyBackbone()) for _ in range(backbones)]
-    settings = {"hidden": 5, **changed.pop("settings", {})}
-    info = {"size": 64, "patches": 1, "patch_source": "resized", "patch_size": "full", "merge": "logits", "alpha": 1.0}
-    info |= {"blocks": "both", "learned_from": 12, "thresholds": [0.5] * len(TAGS)} | changed
-    width, basis = 8, None
+    many = [with_random_weights(scaled(TinyBackbone())) for _ in range(backbones)]
+    of_method = {key: changed.pop(key) for key in ("merge", "alpha") if key in changed}
+    of_method |= {
+        "patches": changed.get("patches", 1),
+        **({} if heads else {"hidden": 5}),
+        **changed.pop("settings", {}),
+    }
+    about = {"learned_from": 12, "thresholds": [0.5] * len(TAGS)}
+    about |= {key: changed.pop(key) for key in about if key in changed}
+    encoder = make_encoder(features, many, EncoderSettings(**{"size": 64, "frozen": frozen, **changed}))
     if components:
-        readers = make_readers(many, info["size"], info["patches"])
-        numbers = sum(end - start for reader in readers for start, end in reader.columns(info["blocks"]))
-        basis, width = Components(torch.randn(numbers), torch.randn(numbers, components).half()), components
-    if heads:
-        top = Heads(width, len(TAGS), heads)
-    else:
-        top = Student(width, 0 if settings.get("learner") == "regression" else 5, len(TAGS))
-    with_random_weights(top)
-    if settings.get("bank"):
-        top = Bank(top, 12, width, len(TAGS), settings["neighbours"])
-        top.vectors.normal_()
-        top.soft.uniform_()
-    body = with_random_weights(Adapter(width, adapter)) if adapter else Centred(width) if frozen else nn.Identity()
-    described = ModelInfo(
+        encoder.components = Components(torch.randn(encoder.width), torch.randn(encoder.width, components).half())
+        encoder.width = components
+    method = make_method("d2l" if heads else "neighbours", of_method)
+    info = ModelInfo(
         fewtags=fewtags.__version__,
         method="d2l" if heads else "neighbours",
+        method_settings=of_method,
         tags=TAGS,
-        method_settings={} if heads else settings,
-        backbone="+".join(["resnet18"] * backbones),
-        input_shift=[[10.0, 20.0, 30.0]] * backbones,
-        input_scale=[[100.0, 110.0, 120.0]] * backbones,
-        features=features,
-        components=components,
-        heads=list(heads),
         adapter=adapter,
-        frozen=frozen,
-        **info,
+        features=features,
+        **about,
+        **encoder.state(),
     )
-    return Model(described, many, Network(body, top), basis)
+    network = restored_network(method, encoder.width, info)
+    with_random_weights(network)
+    assert not heads or set(heads) == set(dict(network.heads.named_children()))
+    if isinstance(network.heads, Bank):
+        network.heads.vectors.normal_()
+        network.heads.soft.uniform_()
+    return Model(info, encoder, network, method)
+
+
+def scaled(backbone: Backbone) -> Backbone:
+    backbone.set_scaling((10.0, 20.0, 30.0), (100.0, 110.0, 120.0))
+    return backbone
+
+
+def changed_model(model: Model, backbone: Backbone | None = None, **info) -> Model:
+    """The same model on another backbone, or that says something else of itself."""
+    encoder = model.encoder if backbone is None else model.encoder.with_backbones([backbone])
+    return Model(model.info.model_copy(update=info), encoder, model.network, model.method)

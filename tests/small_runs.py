@@ -195,13 +195,13 @@ def die() -> None:
 
 def run_and_die(words: list[str], moment: str, cache: Path) -> None:
     """Run a command in this process and be killed: within the features, within a checkpoint, or after a step."""
-    from fewtags.encoders import store
-    from fewtags.training import checkpoint, prepare, run
+    from fewtags.encoders import extract, store
+    from fewtags.training import checkpoint, run_folder
 
     os.environ["FEWTAGS_CACHE"] = str(cache)
-    run.SAVE_SECONDS = 0
-    prepare.KEEP_EVERY = 4
-    save = run.Watch.save
+    run_folder.SAVE_SECONDS = 0
+    extract.KEEP_EVERY = 4
+    save = run_folder.Watch.save
 
     def write_half_and_die(path, offset, data):
         with path.open("ab") as file:
@@ -222,7 +222,7 @@ def run_and_die(words: list[str], moment: str, cache: Path) -> None:
     elif moment == "checkpoint":
         third_time(checkpoint, "save", die_before_the_name)
     else:
-        run.Watch.save = save_and_die
+        run_folder.Watch.save = save_and_die
     fewtags.cli.run(words)
 
 

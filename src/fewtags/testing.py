@@ -172,7 +172,8 @@ def check_model_is_saved_and_loaded(fresh: Callable[[], Method]) -> None:
     Loading needs to be told the module of a method that is not part of fewtags: no file decides what is imported.
     """
     problem, method = Problem(), fresh()
-    network = problem.loop(method).run()
+    trained = problem.loop(method).run()
+    network = Network(trained.body, method.kept_heads(trained.heads))
     name = method_name(type(method))
     info = ModelInfo(
         fewtags=version("fewtags"),

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from fewtags.encoders.forward import EvidenceForward, Wanted
 from PIL import Image
 from sklearn.decomposition import PCA
 from torch import nn
@@ -16,20 +15,23 @@ import small_runs  # noqa: F401 - one thread
 from fewtags.backbones.base import Backbone, build_backbone
 from fewtags.data.catalogue import Catalogue, Names, Role
 from fewtags.data.images import FolderImages
+from fewtags.encoders import base as encoding
 from fewtags.encoders import components
-from fewtags.encoders import evidence as table_module
+from fewtags.encoders import evidence as evidence_module
+from fewtags.encoders.base import EncoderSettings, Images, run_extraction
 from fewtags.encoders.components import fit_components
-from fewtags.encoders.evidence import Choice, EvidenceTable, coordinates
+from fewtags.encoders.evidence import Choice, Evidence, coordinates
+from fewtags.encoders.extract import fingerprints
 from fewtags.encoders.runtime import OnnxEngine, OnnxFileEngine, TorchEngine, exported, make_engine
-from fewtags.encoders.windows import Evidence, make_readers, on_grid, pooled_parts, regions, square, window_maxima
-from fewtags.errors import BadImage, UserError
-from fewtags.training import prepare as preparing
+from fewtags.encoders.windows import WindowReader, make_readers, on_grid, pooled_parts, regions, square, window_maxima
+from fewtags.errors import UserError
 from fewtags.training.prepare import Preparation, prepare
 from fewtags.training.recipe import Recipe
-from fewtags.training.run_folder import StopRequest
 from fewtags.training.source import Epoch
+from fewtags.utils.stopping import StopRequest
 
 CPU = torch.device("cpu")
+ALONE = SimpleNamespace(device=CPU, global_rank=0, world_size=1, is_global_zero=True, barrier=lambda: None)
 
 
 class Points(Backbone):
@@ -172,7 +174,7 @@ def stretches(reader, features):
 
 def test_features_are_pooled_vectors_and_what_is_seen_in_windows_each_of_length_one():
     backbone, pictures = Points(), pixels(size=14)
-    reader = Evidence(backbone)
+    reader = WindowReader(backbone)
     assert [tuple(block) for block in reader.blocks] == [("pooled", 4), ("half", 4)] + 4 * [("evidence", 5)]
     found = reader(pictures)
     assert found.shape == (3, 1, reader.width) == (3, 1, 28)
@@ -186,7 +188,7 @@ def test_features_are_pooled_vectors_and_what_is_seen_in_windows_each_of_length_
 
 
 def test_columns_name_the_smaller_picture_as_pooled_where_there_is_one():
-    reader, alone = Evidence(Points()), Evidence(Points(), half=False)
+    reader, alone = WindowReader(Points()), WindowReader(Points(), half=False)
     windows = [(8, 13), (13, 18), (18, 23), (23, 28)]
     assert reader.columns("pooled") == [(4, 8)]
     assert reader.columns("evidence") == windows
@@ -199,18 +201,18 @@ def test_columns_name_the_smaller_picture_as_pooled_where_there_is_one():
 @pytest.mark.parametrize("patches", [2, 3])
 def test_a_patch_is_read_like_a_picture_of_its_own(classes, patches):
     backbone, pictures = Points(classes), pixels()
-    found = Evidence(backbone, patches, half=False)(pictures)
+    found = WindowReader(backbone, patches, half=False)(pictures)
     assert found.shape[1] == 1 + patches**2
-    alone = Evidence(backbone, half=False)
+    alone = WindowReader(backbone, half=False)
     for part, (top, left, extent) in enumerate(regions(7, patches)):
         cut = pictures[:, :, top : top + extent, left : left + extent]
         torch.testing.assert_close(found[:, part], alone(cut)[:, 0], atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(found[:, :1], Evidence(backbone, patches, half=False).of_whole()(pictures))
+    torch.testing.assert_close(found[:, :1], WindowReader(backbone, patches, half=False).of_whole()(pictures))
 
 
 def test_without_a_classifier_the_vectors_of_windows_take_its_place():
     backbone, pictures = Points(classes=0), pixels()
-    reader = Evidence(backbone, half=False)
+    reader = WindowReader(backbone, half=False)
     assert [tuple(block) for block in reader.blocks] == [("pooled", 4)] + 4 * [("evidence", 4)]
     found = stretches(reader, reader(pictures))
     for side, (_, block) in zip((1, 2, 3, 4), found[1:], strict=True):
@@ -257,7 +259,7 @@ class Small(Points):
 @pytest.fixture(scope="module")
 def reader():
     torch.manual_seed(0)
-    return Evidence(Small(), patches=2).eval()
+    return WindowReader(Small(), patches=2).eval()
 
 
 @pytest.fixture(scope="module")
@@ -297,11 +299,17 @@ def test_an_exported_engine_is_made_once_for_one_way_of_reading(tmp_path, monkey
     monkeypatch.setattr("fewtags.encoders.runtime.to_onnx", lambda module, size: made.append(size) or b"engine")
     unit = Points()
     unit.set_scaling((1.0, 2.0, 3.0), (255.0, 255.0, 255.0))
-    ways = [Points(), Evidence(Points()), Evidence(Points(), 2), Evidence(Points(), half=False), Evidence(unit)]
-    ways += [Evidence(Points(seed=1)), Evidence(Points(), mapped=False, half=False)]
+    ways = [
+        Points(),
+        WindowReader(Points()),
+        WindowReader(Points(), 2),
+        WindowReader(Points(), half=False),
+        WindowReader(unit),
+    ]
+    ways += [WindowReader(Points(seed=1)), WindowReader(Points(), mapped=False, half=False)]
     files = {exported(way, 16) for way in ways} | {exported(ways[1], 32)}
     assert len(files) == len(made) == len(ways) + 1
-    assert exported(Evidence(Points()), 16) in files
+    assert exported(WindowReader(Points()), 16) in files
     assert len(made) == len(ways) + 1
 
 
@@ -325,7 +333,7 @@ def encoder(tmp_path):
 
 
 def test_an_encoder_that_runs_by_itself_is_read_by_an_engine_for_threads(encoder):
-    reader = Evidence(encoder.eval(), patches=2).eval()
+    reader = WindowReader(encoder.eval(), patches=2).eval()
     engine = make_engine(reader, CPU)
     assert isinstance(engine, OnnxFileEngine)
     assert isinstance(make_engine(encoder, CPU), OnnxFileEngine)
@@ -423,7 +431,7 @@ def shown(request, monkeypatch):
     """Reader -> pictures it was shown."""
     seen = {}
     monkeypatch.setattr(
-        "fewtags.encoders.forward.make_engine", lambda reader, device: Counting(reader, seen, request.param)
+        "fewtags.encoders.evidence.make_engine", lambda reader, device: Counting(reader, seen, request.param)
     )
     return seen
 
@@ -458,22 +466,29 @@ def catalogue_of(folder, labelled=3, test=0):
     return Catalogue(("a", "b"), Names(names), targets, roles, FolderImages(folder))
 
 
-def preparation(patches=1, backbones=None, **recipe):
-    here = SimpleNamespace(device=CPU, global_rank=0, world_size=1, is_global_zero=True, barrier=lambda: None)
+def preparation(patches=1, **recipe):
+    made = Recipe(size=16, features="evidence", **{"components": 4, **recipe})
     return Preparation(
-        backbones=backbones or [Points(), Points(classes=6, name="second", seed=1)],
-        recipe=Recipe(size=16, features="evidence", **{"components": 4, **recipe}),
-        patches=patches,
+        encoder=Evidence([Points(), Points(classes=6, name="second", seed=1)], made.encoder_settings(patches)),
+        recipe=made,
         uses_unlabelled=True,
         draws_views=True,
         workers=0,
-        fabric=here,
+        fabric=ALONE,
         stop=StopRequest(),
     )
 
 
-def table_of(patches=1):
-    return EvidenceTable(make_readers(preparation().backbones, 16, patches), 16, CPU)
+def encoder_of(patches=1):
+    return preparation(patches).encoder
+
+
+def stores_of(encoder):
+    return encoder.extraction("plain", CPU).stores
+
+
+def read(encoder, keys, blocks):
+    return encoder.read(keys, blocks, stores_of(encoder))
 
 
 def test_every_picture_is_shown_to_every_backbone_once_and_then_only_new_ones(tmp_path, shown):
@@ -491,7 +506,7 @@ def test_patches_and_wholes_are_kept_in_one_pass_and_wholes_serve_runs_without_p
     catalogue = catalogue_of(paint(tmp_path / "pictures", 9))
     prepared = prepare(catalogue, preparation(patches=2))
     assert shown == {"points": 9, "second": 9}
-    rows = prepared.supply.source.sweep("unlabelled", np.arange(6), "plain", Epoch(1, 0, 0, "weak", True))
+    rows = prepared.source.sweep("unlabelled", np.arange(6), "plain", Epoch(1, 0, 0, "weak", True))
     assert [views.patches.shape for views in rows] == [(6, 4, 4)]
     shown.clear()
     prepare(catalogue, preparation(patches=1))
@@ -500,59 +515,78 @@ def test_patches_and_wholes_are_kept_in_one_pass_and_wholes_serve_runs_without_p
 
 def test_a_run_with_patches_adds_them_to_the_wholes_of_one_without(tmp_path, shown):
     catalogue = catalogue_of(paint(tmp_path / "pictures", 9))
-    keys = preparing.fingerprints(catalogue, {})
+    keys = fingerprints(catalogue, {})
     prepare(catalogue, preparation(patches=1))
-    before = [(store.folder / "features.f16").read_bytes() for store in table_of().stores]
+    before = [(store.folder / "features.f16").read_bytes() for store in stores_of(encoder_of())]
     shown.clear()
     prepare(catalogue, preparation(patches=2))
     assert shown == {"points": 9, "second": 9}  # patches come from the same forward as the whole
-    table = table_of(patches=2)
-    assert [store.shape for store in table.stores] == [(1, 1, 28), (1, 1, 28), (1, 4, 28), (1, 4, 28)]
-    assert [(store.folder / "features.f16").read_bytes() for store in table.stores[:2]] == before
-    np.testing.assert_array_equal(table.read(keys, "both")[:, :1], table_of().read(keys, "both"))
+    encoder = encoder_of(patches=2)
+    stores = stores_of(encoder)
+    assert [store.shape for store in stores] == [(1, 1, 28), (1, 1, 28), (1, 4, 28), (1, 4, 28)]
+    assert [(store.folder / "features.f16").read_bytes() for store in stores[:2]] == before
+    np.testing.assert_array_equal(read(encoder, keys, "both")[:, :1], read(encoder_of(), keys, "both"))
 
 
 def test_what_is_kept_is_what_the_readers_see(tmp_path, shown):
     catalogue = catalogue_of(paint(tmp_path / "pictures", 6))
     prepare(catalogue, preparation(patches=2))
-    keys = preparing.fingerprints(catalogue, {})
-    table, order = table_of(patches=2), [4, 0, 3]
+    keys = fingerprints(catalogue, {})
+    encoder, order = encoder_of(patches=2), [4, 0, 3]
     pictures = np.stack([square(catalogue.images.image(catalogue.names[row]), 16) for row in order])
-    first, second = (reader(torch.from_numpy(pictures).permute(0, 3, 1, 2)).numpy() for reader in table.readers)
+    first, second = (reader(torch.from_numpy(pictures).permute(0, 3, 1, 2)).numpy() for reader in encoder.readers)
     for blocks in ("pooled", "evidence", "both"):
-        columns = [first[..., slice(*one)] for one in table.readers[0].columns(blocks)]
-        columns += [second[..., slice(*one)] for one in table.readers[1].columns(blocks)]
-        found = table.read([keys[row] for row in order], blocks)
+        columns = [first[..., slice(*one)] for one in encoder.readers[0].columns(blocks)]
+        columns += [second[..., slice(*one)] for one in encoder.readers[1].columns(blocks)]
+        found = read(encoder, [keys[row] for row in order], blocks)
         np.testing.assert_allclose(found, np.concatenate(columns, axis=-1), atol=1e-3)
 
 
-def test_results_come_in_the_order_of_the_images_and_bad_ones_in_their_place(tmp_path, shown):
+def test_results_come_in_the_order_of_the_images_and_bad_ones_in_their_place(tmp_path, shown, monkeypatch):
+    monkeypatch.setattr(encoding, "cores", lambda: 3)
     folder = paint(tmp_path / "pictures", 15, bad=(0, 7, 14))
-    readers = tuple(make_readers(preparation().backbones, 16, 2))
-    forward = EvidenceForward(readers, 16, CPU, threads=3)
-    wanted = [Wanted(f"{number:02d}.png", bytes([number])) for number in range(15)]
-    for number, found in enumerate(forward.features(FolderImages(folder), iter(wanted))):
+    encoder = encoder_of(patches=2)
+    wanted = [(f"{number:02d}.png", bytes([number])) for number in range(15)]
+    results = list(run_extraction(encoder.extraction("plain", CPU), FolderImages(folder), iter(wanted)))
+    assert [one.name for one in results] == [name for name, _ in wanted]
+    for number, one in enumerate(results):
         if number in (0, 7, 14):
-            assert isinstance(found, BadImage)
+            assert (one.value, one.problem) == (None, "the file is empty")
             continue
         with Image.open(folder / f"{number:02d}.png") as image:
             picture = torch.from_numpy(square(image.convert("RGB"), 16).copy()).permute(2, 0, 1)[None]
-        assert len(found) == 2
-        for reader, one in zip(readers, found, strict=True):
-            np.testing.assert_allclose(one, reader(picture)[0], atol=1e-5)
+        assert len(one.value) == 4  # a row of each store: wholes of both backbones, then their patches
+        for place, reader in enumerate(encoder.readers):
+            found = np.concatenate([row[0] for row in one.value[place::2]])
+            np.testing.assert_allclose(found, reader(picture)[0], atol=1e-5)
+
+
+def test_one_image_after_the_other_becomes_what_was_stored_of_it(tmp_path, shown):
+    """Tagging reads what training learned from: blocks, rounding and components are the same."""
+    catalogue = catalogue_of(paint(tmp_path / "pictures", 9, bad=(7,)))
+    prepared = prepare(catalogue, preparation(patches=2))
+    encoder, names = prepared.encoder, [f"0{number}.png" for number in range(9)]
+    (found,) = encoder.encode(catalogue.images, names, CPU)
+    assert [one.name for one in found] == names
+    assert (found[7].value, found[7].problem) == (None, "the file is empty")
+    good = [one.value for one in found if one.value is not None]
+    stored = encoder.stored("plain", Images(catalogue.images, names, prepared.keys))
+    np.testing.assert_allclose(np.stack(good), stored.features[stored.rows, 0], atol=1e-5)
+    pictures = np.stack([encoder.pictures(catalogue.images.image(name))[0] for name in prepared.catalogue.names])
+    np.testing.assert_allclose(np.stack(good), encoder(torch.from_numpy(pictures)), atol=2e-3)
 
 
 def test_a_bad_picture_is_left_out_and_named(tmp_path, shown):
     prepared = prepare(catalogue_of(paint(tmp_path / "pictures", 8, bad=(5,))), preparation())
     assert prepared.bad == [("05.png", "the file is empty")]
     assert len(prepared.catalogue) == 7
-    assert prepared.supply.width == 4
+    assert prepared.encoder.width == 4
 
 
 def test_evidence_read_in_another_way_is_kept_apart():
     def folders(backbone=None, size=16, patches=1):
-        table = EvidenceTable(make_readers([backbone or Points()], size, patches), size, CPU)
-        return [store.folder for store in table.stores]
+        encoder = Evidence([backbone or Points()], EncoderSettings(size=size, patches=patches))
+        return [store.folder for store in stores_of(encoder)]
 
     scaled = Points()
     scaled.set_scaling((1.0, 2.0, 3.0), (255.0, 255.0, 255.0))
@@ -564,70 +598,83 @@ def test_evidence_read_in_another_way_is_kept_apart():
     assert len({whole, two, folders(patches=3)[1]}) == 3
 
 
-def filled(count=12, patches=1):
-    """A table with made-up rows of one backbone, and their keys."""
-    table = EvidenceTable([Evidence(Points(), patches)], 16, CPU)
+def filled(count=12, patches=1, **settings):
+    """An encoder with made-up rows of one backbone, and their keys."""
+    encoder = Evidence([Points()], EncoderSettings(size=16, patches=patches, **settings))
     keys = [bytes([7 * number % 256, *15 * [number]]) for number in range(count)]
-    for seed, store in enumerate(table.stores):
+    for seed, store in enumerate(stores_of(encoder)):
         store.append(keys, normal(count, *store.shape, seed=seed).half().numpy())
-    return table, keys
+    return encoder, keys
+
+
+def images(keys):
+    return Images(None, [key.hex() for key in keys], keys)
+
+
+def fitted(keys, blocks="both", count=5, patches=1):
+    """The encoder after it has learned from images that are in the stores: the first three are labelled."""
+    encoder = Evidence([Points()], EncoderSettings(size=16, patches=patches, blocks=blocks, components=count))
+    encoder.fit(images(keys[:3]), images(keys[3:]), torch.zeros(3, 2), ALONE)
+    return encoder
 
 
 def test_components_are_fitted_once_whatever_the_order_of_images(monkeypatch, tmp_path):
-    table, keys = filled()
-    first = table.components(keys, "both", 5)
+    _, keys = filled()
+    first = fitted(keys).components
     (file,) = (tmp_path / "cache" / "components").iterdir()
     file.unlink()
-    again = table.components([*reversed(keys), keys[0]], "both", 5)
+    again = fitted([*reversed(keys), keys[0]]).components
     assert torch.equal(first.axes, again.axes)
     assert torch.equal(first.mean, again.mean)
     assert file.exists()
-    monkeypatch.setattr(table_module, "fit_components", None)
-    kept = table.components(keys, "both", 5)
+    monkeypatch.setattr(components, "fit_components", None)
+    kept = fitted(keys).components
     assert torch.equal(kept.axes, first.axes)
     assert torch.equal(kept.mean, first.mean)
     for other in ((keys[1:], "both", 5), (keys, "pooled", 5), (keys, "both", 4)):
         with pytest.raises(TypeError):  # nothing of another kind is taken for them
-            table.components(*other)
+            fitted(*other)
 
 
 def test_components_are_those_of_the_whole_views(monkeypatch):
-    monkeypatch.setattr(table_module, "ROWS", 5)
-    table, keys = filled(patches=2)
-    found = table.components(keys, "evidence", 3)
-    wholes = table.read(keys, "evidence")[:, 0]
+    monkeypatch.setattr(evidence_module, "ROWS", 5)
+    _, keys = filled(patches=2)
+    encoder = fitted(keys, "evidence", 3, patches=2)
+    found = encoder.components
+    wholes = read(encoder, keys, "evidence")[:, 0]
     torch.testing.assert_close(found.mean, torch.from_numpy(wholes).float().mean(0), atol=1e-5, rtol=0)
-    projected = table.project(keys, "evidence", found)
-    assert projected.shape == (12, 1, 5, 3)
-    np.testing.assert_allclose(projected[:, 0], found.project(table.read(keys, "evidence")), atol=1e-3)
+    projected = encoder.stored("plain", images(keys))
+    assert projected.features.shape == (12, 1, 5, 3)
+    assert projected.rows.tolist() == list(range(12))
+    np.testing.assert_allclose(projected.features[:, 0], found.project(read(encoder, keys, "evidence")), atol=1e-3)
 
 
 def test_images_for_testing_play_no_part_in_the_components(tmp_path, shown):
     catalogue = catalogue_of(paint(tmp_path / "pictures", 12), test=4)
-    found = prepare(catalogue, preparation()).supply.components
-    keys = preparing.fingerprints(catalogue, {})
-    wholes = table_of().read(keys[:8], "both")[:, 0].astype(np.float32)
+    found = prepare(catalogue, preparation()).encoder.components
+    keys = fingerprints(catalogue, {})
+    wholes = read(encoder_of(), keys[:8], "both")[:, 0].astype(np.float32)
     np.testing.assert_allclose(found.mean, wholes.mean(0), atol=1e-5)
 
 
 def told_by(*blocks, count=60):
-    """A table in which these kinds of blocks tell the tags and the others are loud noise; keys and targets."""
-    table = EvidenceTable([Evidence(Points())], 16, CPU)
+    """An encoder in whose store these kinds of blocks tell the tags and the others are loud noise; keys and targets."""
+    encoder = Evidence([Points()], EncoderSettings(size=16))
     keys = [bytes([number, *15 * [1]]) for number in range(count)]
     targets = (normal(count, 2, seed=1) > 0).to(torch.int8)
-    rows = 300 * normal(count, 1, 1, table.readers[0].width)
+    rows = 300 * normal(count, 1, 1, encoder.readers[0].width)
     for kind in blocks:
-        for start, end in table.readers[0].columns(kind):
+        for start, end in encoder.readers[0].columns(kind):
             rows[..., start:end] = 0.3 * normal(count, 1, 1, end - start, seed=2)
             rows[:, 0, 0, start : start + 2] += 2.0 * targets - 1
-    table.stores[0].append(keys, rows.half().numpy())
-    return table, keys, targets
+    stores_of(encoder)[0].append(keys, rows.half().numpy())
+    return encoder, keys, targets
 
 
 @pytest.mark.parametrize("kind", ["evidence", "pooled"])
 def test_the_kind_that_tells_the_tags_is_chosen(kind):
-    table, keys, targets = told_by(kind)
-    choice = table.choose(keys, targets)
+    encoder, keys, targets = told_by(kind)
+    choice = encoder.choose(keys, targets)
     assert choice.blocks == kind
     assert choice.tried.keys() == {"both", "evidence", "pooled"}
     assert choice.tried[kind] == max(choice.tried.values()) > 0.95
@@ -635,8 +682,8 @@ def test_the_kind_that_tells_the_tags_is_chosen(kind):
 
 
 def test_where_both_kinds_tell_the_tags_both_are_taken():
-    table, keys, targets = told_by("evidence", "pooled")
-    choice = table.choose(keys, targets)
+    encoder, keys, targets = told_by("evidence", "pooled")
+    choice = encoder.choose(keys, targets)
     assert choice.blocks == "both"
     assert max(choice.tried.values()) - choice.tried["both"] <= 0.005
 
@@ -648,36 +695,36 @@ def test_where_both_kinds_tell_the_tags_both_are_taken():
     ({"both": 0.80, "evidence": 0.896, "pooled": 0.900}, "pooled"),
 ])  # fmt: skip
 def test_a_near_tie_is_half_a_percent(monkeypatch, figures, expected):
-    table, keys, targets = told_by("pooled")
+    encoder, keys, targets = told_by("pooled")
     answers = iter(figures.values())  # asked in this order
     monkeypatch.setattr(
-        table_module, "select_strength", lambda *given: SimpleNamespace(map=next(answers), strength=0.1)
+        evidence_module, "select_strength", lambda *given: SimpleNamespace(map=next(answers), strength=0.1)
     )
-    assert table.choose(keys, targets) == Choice(expected, figures)
+    assert encoder.choose(keys, targets) == Choice(expected, figures)
 
 
 def test_without_any_map_there_is_nothing_to_choose():
-    table = EvidenceTable(make_readers([Pooled()], 16, 1), 16, CPU)
-    assert table.choose([], torch.zeros(0, 2)) == Choice("pooled", {})
+    encoder = Evidence([Pooled()], EncoderSettings(size=16))
+    assert encoder.choose([], torch.zeros(0, 2)) == Choice("pooled", {})
 
 
 @pytest.mark.parametrize(("labelled", "asked"), [(19, False), (20, True)])
 def test_with_few_labelled_images_both_kinds_are_taken_unasked(tmp_path, shown, monkeypatch, labelled, asked):
     calls = []
 
-    def choose(self, keys, targets, tick):
+    def choose(self, keys, targets, stores, tick):
         calls.append((len(keys), len(targets)))
         return Choice("evidence", {"evidence": 0.5})
 
-    monkeypatch.setattr(EvidenceTable, "choose", choose)
+    monkeypatch.setattr(Evidence, "choose", choose)
     catalogue = catalogue_of(paint(tmp_path / "pictures", 24), labelled)
-    choice = prepare(catalogue, preparation(blocks="choose")).supply.choice
+    choice = prepare(catalogue, preparation(blocks="choose")).encoder.choice
     assert choice == (Choice("evidence", {"evidence": 0.5}) if asked else Choice("both", {}))
     assert calls == ([(20, 20)] if asked else [])
 
 
 def test_a_kind_that_is_named_is_taken_unasked(tmp_path, shown, monkeypatch):
-    monkeypatch.setattr(EvidenceTable, "choose", None)
+    monkeypatch.setattr(Evidence, "choose", None)
     prepared = prepare(catalogue_of(paint(tmp_path / "pictures", 24), 22), preparation(blocks="pooled"))
-    assert prepared.supply.choice == Choice("pooled", {})
-    assert prepared.supply.components.axes.shape == (4 + 4, 4)
+    assert prepared.encoder.choice == Choice("pooled", {})
+    assert prepared.encoder.components.axes.shape == (4 + 4, 4)

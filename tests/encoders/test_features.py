@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from fewtags.encoders.forward import FrozenForward, Wanted, store_folder
 from PIL import Image
 
 import small_runs  # noqa: F401 - one thread
@@ -14,16 +13,20 @@ from fewtags.backbones.base import build_backbone
 from fewtags.data import hide, read
 from fewtags.data.catalogue import Catalogue, Names, Role
 from fewtags.data.images import FolderImages
+from fewtags.encoders import base as encoding
+from fewtags.encoders import extract as extracting
+from fewtags.encoders.base import EncoderSettings, run_extraction
+from fewtags.encoders.crops import Crops
 from fewtags.encoders.runtime import OnnxEngine, TorchEngine
-from fewtags.encoders.store import FeatureStore
-from fewtags.encoders.views import ViewSpec
-from fewtags.errors import BadImage, Fault
+from fewtags.encoders.store import FeatureStore, store_folder
+from fewtags.errors import Fault
 from fewtags.training import prepare as preparing
 from fewtags.training.prepare import Preparation, prepare
 from fewtags.training.recipe import Recipe
-from fewtags.training.run_folder import StopRequest
+from fewtags.utils.stopping import StopRequest
 
 SHAPE = (2, 3)
+CPU = torch.device("cpu")
 
 
 def key(number):
@@ -142,7 +145,7 @@ class Counting:
 @pytest.fixture(params=[True, False], ids=["in threads", "for all threads"])
 def engine(request, monkeypatch):
     engine = Counting(request.param)
-    monkeypatch.setattr("fewtags.encoders.forward.make_engine", lambda backbone, device: engine)
+    monkeypatch.setattr("fewtags.encoders.crops.make_engine", lambda backbone, device: engine)
     return engine
 
 
@@ -156,6 +159,14 @@ class TinyBackbone(torch.nn.Linear):
         torch.nn.init.ones_(self.weight)
         torch.nn.init.zeros_(self.bias)
         self.shift, self.scale = torch.zeros(3), torch.ones(3)
+
+    @property
+    def scaling(self):
+        return [*self.shift.tolist(), *self.scale.tolist()]
+
+
+def crops(backbone=None, **settings):
+    return Crops([backbone or TinyBackbone()], EncoderSettings(**settings))
 
 
 def paint(folder, count, bad=()):
@@ -186,10 +197,10 @@ def preparation(rank=0, processes=1, **recipe):
         is_global_zero=rank == 0,
         barrier=lambda: None,
     )
+    made = Recipe(size=16, **recipe)
     return Preparation(
-        backbones=[TinyBackbone()],
-        recipe=Recipe(size=16, **recipe),
-        patches=1,
+        encoder=Crops([TinyBackbone()], made.encoder_settings(1)),
+        recipe=made,
         uses_unlabelled=True,
         draws_views=True,
         workers=0,
@@ -207,7 +218,7 @@ def plain_of(prepared, part):
     from fewtags.training.source import Epoch
 
     size = len(prepared.catalogue.rows(preparing.ROLES[part]))
-    (views,) = prepared.supply.source.sweep(part, np.arange(size), "plain", Epoch(1, 0, 0, "weak", True))
+    (views,) = prepared.source.sweep(part, np.arange(size), "plain", Epoch(1, 0, 0, "weak", True))
     return views.whole
 
 
@@ -253,36 +264,49 @@ def test_every_copy_of_a_bad_picture_is_left_out(tmp_path, engine, own_cache):
 
 def test_what_one_process_has_computed_already_stays_its_own_part(tmp_path, engine, own_cache, monkeypatch):
     """A process that is late sees rows of the others; it must still compute all that is left to it."""
-    monkeypatch.setattr(preparing, "share_bad", lambda bad, fabric: None)
+    monkeypatch.setattr(extracting, "share_bad", lambda bad, fabric: None)
     catalogue = catalogue_of(paint(tmp_path / "pictures", 12))
     how = [preparation(rank, 2) for rank in (0, 1)]
-    keys = preparing.fingerprints(catalogue, {})
+    keys = extracting.fingerprints(catalogue, {})
     for one in how:  # one after the other, as if the second had slept
-        forward = FrozenForward(one.backbones[0], one.recipe.view_spec(1), one.fabric.device)
-        features = preparing.crops_of(forward, "plain", 1)
-        preparing.fill(features, catalogue, keys, np.arange(12), {}, one)
+        plain = one.encoder.extraction("plain", CPU)
+        extracting.extract(plain, catalogue, keys, np.arange(12), {}, one.fabric, one.stop)
     assert engine.pictures == 12
-    assert preparing.crops_of(forward, "plain", 1).stores[0].rows(keys).min() >= 0
+    assert how[0].encoder.extraction("plain", CPU).stores[0].rows(keys).min() >= 0
 
 
 def test_features_that_another_machine_kept_elsewhere_are_missed_aloud(tmp_path, engine, own_cache, monkeypatch):
-    monkeypatch.setattr(preparing, "share_bad", lambda bad, fabric: None)
+    monkeypatch.setattr(extracting, "share_bad", lambda bad, fabric: None)
     with pytest.raises(Fault, match="FEWTAGS_CACHE"):
         prepare(catalogue_of(paint(tmp_path / "pictures", 12)), preparation(rank=0, processes=2))
 
 
-def test_results_come_in_the_order_of_the_images_and_bad_ones_in_their_place(tmp_path, engine):
+def test_results_come_in_the_order_of_the_images_and_bad_ones_in_their_place(tmp_path, engine, monkeypatch):
+    monkeypatch.setattr(encoding, "cores", lambda: 3)
     folder = paint(tmp_path / "pictures", 40, bad=(0, 7, 39))
-    wanted = [Wanted(f"{number:02d}.png", key(number)) for number in range(40)]
-    forward = FrozenForward(TinyBackbone(), ViewSpec(size=16), torch.device("cpu"), threads=3)
-    found = list(forward.features(FolderImages(folder), iter(wanted), "plain"))
+    wanted = [(f"{number:02d}.png", key(number)) for number in range(40)]
+    plain = crops(size=16, patches=2).extraction("plain", CPU)
+    found = list(run_extraction(plain, FolderImages(folder), iter(wanted)))
+    assert [one.name for one in found] == [name for name, _ in wanted]
     for number, one in enumerate(found):
         if number in (0, 7, 39):
-            assert isinstance(one, BadImage)
-            assert str(one) == "the file is empty"
+            assert (one.value, one.problem) == (None, "the file is empty")
         else:
-            assert one.shape == (1, 5, 3)
-            np.testing.assert_array_equal(one[0, :, 0], number)
+            (row,) = one.value
+            assert row.shape == (1, 5, 3)
+            np.testing.assert_array_equal(row[0, :, 0], number)
+
+
+def test_one_image_after_the_other_becomes_what_was_stored_of_it(tmp_path, engine, own_cache):
+    """Tagging reads what training learned from, rounded alike."""
+    catalogue = catalogue_of(paint(tmp_path / "pictures", 6, bad=(4,)))
+    prepared = prepare(catalogue, preparation())
+    (found,) = prepared.encoder.encode(catalogue.images, catalogue.names, CPU)
+    assert [one.name for one in found] == list(catalogue.names)
+    assert (found[4].value, found[4].problem) == (None, "the file is empty")
+    whole = [one.value[0].tolist() for one in found if one.value is not None]
+    stored = [plain_of(prepared, part).tolist() for part in ("labelled", "unlabelled")]
+    assert whole == [*stored[0], *stored[1]]
 
 
 def test_a_draw_depends_on_the_content_alone(tmp_path, engine):
@@ -291,9 +315,10 @@ def test_a_draw_depends_on_the_content_alone(tmp_path, engine):
     noise = Image.fromarray(rng.integers(0, 255, (20, 20, 3), dtype=np.uint8))
     for name in ("a.png", "b.png"):
         noise.save(folder / name)
-    forward = FrozenForward(TinyBackbone(), ViewSpec(size=16), torch.device("cpu"))
-    wanted = [Wanted("a.png", key(1)), Wanted("00.png", key(2)), Wanted("b.png", key(1)), Wanted("b.png", key(3))]
-    first, _, copy, other = forward.features(FolderImages(folder), wanted, "strong", draws=4)
+    strong = crops(size=16, patches=2, strong_draws=4).extraction("strong", CPU)
+    wanted = [("a.png", key(1)), ("00.png", key(2)), ("b.png", key(1)), ("b.png", key(3))]
+    results = run_extraction(strong, FolderImages(folder), wanted)
+    first, _, copy, other = (one.value[0] for one in results)
     np.testing.assert_array_equal(first, copy)
     assert not np.array_equal(first, other)
     assert len({draw.tobytes() for draw in first}) > 1
@@ -301,9 +326,8 @@ def test_a_draw_depends_on_the_content_alone(tmp_path, engine):
 
 def test_features_made_in_another_way_are_kept_apart(tmp_path):
     def folder(backbone=None, kind="strong", draws=2, **spec):
-        views = ViewSpec(**{"size": 32, "patches": 2, **spec})
-        forward = FrozenForward(backbone or TinyBackbone(), views, torch.device("cpu"))
-        return store_folder(tmp_path, forward.made_from(kind, draws))
+        encoder = crops(backbone, **{"size": 32, "patches": 2, "strong_draws": draws, **spec})
+        return store_folder(tmp_path, encoder.made_from(kind))
 
     trained, scaled = TinyBackbone(), TinyBackbone()
     with torch.no_grad():

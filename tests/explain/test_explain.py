@@ -12,18 +12,19 @@ from torch import nn
 from torch.nn.functional import avg_pool2d
 
 from fewtags.cli import run
-from fewtags.encoders import forward
+from fewtags.encoders import crops, evidence
+from fewtags.encoders.components import Components
 from fewtags.encoders.runtime import TorchEngine
 from fewtags.errors import UserError
 from fewtags.explain import explain
 from fewtags.explain.figure import draw_figure
-from fewtags.explain.heat import by_activation, by_occlusion, heat_of, part_boxes
+from fewtags.explain.heat import by_activation, by_occlusion, heat_of
 from fewtags.explain.page import draw_page
 from fewtags.explain.picture import max_heat, overlay
 from fewtags.explain.reasons import MISSES, MOST_GIVEN, Part, TagExplained, chosen
 from fewtags.model.saved import Model, save_model
 from fewtags.model.tagger import Tagger
-from small_models import TAGS, TinyBackbone, make_model, noise
+from small_models import TAGS, TinyBackbone, changed_model, make_model, noise, scaled
 
 BOTH = ("whole_make", "patch_make")
 
@@ -56,33 +57,32 @@ class ColoursThatPoolOtherwise(Colours):
 
 def colour_model(backbone=Colours, **changed) -> Model:
     """The tag `red` is read from the red channel, `green` from the green one, `striped` from none."""
-    model = make_model(heads=BOTH, **{"patches": 2, **changed})
-    for head in model.top.heads.children():
-        nn.init.zeros_(head.weight)
-        nn.init.constant_(head.bias, -1.0)
-        head.weight[0, 0] = head.weight[1, 1] = 8.0
-    return model._replace(backbones=[scaled(backbone())])
+    model = make_model(settings={"learner": "regression"}, **{"patches": 2, **changed})
+    head = model.network.heads.top
+    nn.init.zeros_(head.weight)
+    nn.init.constant_(head.bias, -1.0)
+    head.weight[0, 0] = head.weight[1, 1] = 8.0
+    return changed_model(model, still(backbone()))
 
 
 def evidence_model() -> Model:
     """`red` is read from what windows show of the first class, which is that of red places."""
     model = make_model(features="evidence", components=5, settings={"learner": "regression"})
-    backbone = scaled(Colours())
+    backbone = still(Colours())
     nn.init.zeros_(backbone.fc.weight)
     nn.init.zeros_(backbone.fc.bias)
     backbone.fc.weight[0, 0] = 3.0
-    model.components.axes.zero_()
-    model.components.mean.zero_()
+    axes = torch.zeros_like(model.encoder.components.axes)
     for window in range(4):
-        model.components.axes[8 + 6 * window, 0] = 1.0
-    nn.init.zeros_(model.top.heads.top.weight)
-    model.top.heads.top.weight[0, 0] = 5.0
-    return model._replace(backbones=[backbone])
+        axes[8 + 6 * window, 0] = 1.0
+    model.encoder.components = Components(torch.zeros(len(axes)), axes)
+    nn.init.zeros_(model.network.heads.top.weight)
+    model.network.heads.top.weight[0, 0] = 5.0
+    return changed_model(model, backbone)
 
 
-def scaled(backbone):
-    backbone.set_scaling((10.0, 20.0, 30.0), (100.0, 110.0, 120.0))  # as make_model writes them down
-    return backbone.requires_grad_(False).eval()
+def still(backbone):
+    return scaled(backbone).requires_grad_(False).eval()  # scaled as make_model writes it down
 
 
 def picture(colour="red") -> Image.Image:
@@ -104,7 +104,8 @@ def in_the_square(place: tuple[float, float]) -> bool:
 
 @pytest.fixture(autouse=True)
 def _no_engine_is_built(monkeypatch):
-    monkeypatch.setattr(forward, "make_engine", lambda reader, device: TorchEngine(reader, device))
+    for encoder in (crops, evidence):
+        monkeypatch.setattr(encoder, "make_engine", lambda reader, device: TorchEngine(reader, device))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +156,7 @@ def test_covering_agrees_with_activation_where_both_can_be_had():
 
 def test_patches_of_evidence_show_the_part_of_the_map_that_they_read():
     model = make_model(features="evidence", components=5, heads=BOTH, adapter=3, patches=2)
-    assert part_boxes(model)[2] == (3 / 7, 0, 1, 4 / 7)
+    assert model.encoder.boxes()[2] == (3 / 7, 0, 1, 4 / 7)
     found = heat_of(model, picture(), [0])
     assert found.how == "activation"
     assert [heat.shape for heat in found.heat[0]] == [(56, 56)] + [(32, 32)] * 4
@@ -166,7 +167,7 @@ def test_patches_of_evidence_show_the_part_of_the_map_that_they_read():
 def saved(tmp_path, monkeypatch) -> Path:
     """A model folder, a photo, and the folder they lie in as the current one."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fewtags.model.saved.build_backbone", lambda name, pretrained: Colours())
+    monkeypatch.setattr("fewtags.encoders.saved.build_backbone", lambda name, pretrained: Colours())
     model = colour_model(thresholds=[0.3, 0.2, None])
     save_model(Path("model"), model)
     picture().save("photo.png")
@@ -181,7 +182,7 @@ def test_the_scores_are_those_that_tag(saved):
 
 @pytest.mark.parametrize("settings", [{"bank": True, "neighbours": 4}, {"learner": "regression"}, {}])
 def test_every_kind_of_heads_is_explained(settings, tmp_path, monkeypatch):
-    monkeypatch.setattr("fewtags.model.saved.build_backbone", lambda name, pretrained: TinyBackbone())
+    monkeypatch.setattr("fewtags.encoders.saved.build_backbone", lambda name, pretrained: TinyBackbone())
     save_model(tmp_path / "model", make_model(features="evidence", backbones=2, components=5, settings=settings))
     (image,) = noise(tmp_path / "noise", 1)
     explained = explain(tmp_path / "model", image, TAGS)

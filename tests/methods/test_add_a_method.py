@@ -48,7 +48,7 @@ def test_the_method_of_the_page_passes_the_checks(package):
 
 
 def test_the_checks_catch_a_method_that_leaks_or_forgets(package):
-    broken = blocks("python")[0].replace('self.state["mean"] = seen', 'self.__dict__["mean"] = seen')
+    broken = blocks("python")[0].replace('self.state["mean"] = teacher', 'self.__dict__["mean"] = teacher')
     broken = broken.replace('self.state["mean"]', 'self.__dict__["mean"]')
     (package / "my_package" / "forgetful.py").write_text(broken, encoding="utf-8")
     from fewtags.testing import check_method

@@ -91,7 +91,7 @@ def test_every_row_of_the_ablation_is_a_setting_and_runs(settings, heads):
 
 def test_the_heads_that_use_pseudo_labels_start_the_main_stage_where_the_others_are():
     class Look(Observer):
-        seen = ()
+        stages = ()
 
         def stage(self, stage, steps, done):
             heads = dict(self.loop.network.heads.named_children())
@@ -99,12 +99,12 @@ def test_the_heads_that_use_pseudo_labels_start_the_main_stage_where_the_others_
                 torch.equal(heads[f"{part}_make"].weight, heads[f"{part}_use"].weight) for part in ("whole", "patch")
             ]
             teacher = same(weights(self.loop.network), weights(self.loop.average.network))
-            self.seen = (*self.seen, (stage.name, all(equal), teacher))
+            self.stages = (*self.stages, (stage.name, all(equal), teacher))
 
     look = Look()
     look.loop = tiny_loop(observer=look)
     look.loop.run()
-    assert look.seen == (("warmup", False, True), ("main", True, True))
+    assert look.stages == (("warmup", False, True), ("main", True, True))
 
 
 def test_pseudo_labels_are_the_scores_that_reach_the_threshold_of_their_tag():
@@ -203,16 +203,16 @@ def test_what_test_images_show_changes_nothing_that_is_learned():
 class Soft(Method):
     """Teaches soft targets, which depend on the student and on a tensor that would learn."""
 
-    def begin_main(self, seen):
+    def begin_main(self, teacher):
         self.state["shift"] = torch.zeros(3, requires_grad=True)
         self.state["epochs"] = torch.zeros(1)
-        assert seen.unlabelled_scores.shape == (11, 3)
-        assert seen.labelled_vectors.shape == (5, 4)
-        assert seen.unlabelled_vectors.shape == (11, 4)
+        assert teacher.unlabelled_scores.shape == (11, 3)
+        assert teacher.labelled_vectors.shape == (5, 4)
+        assert teacher.unlabelled_vectors.shape == (11, 4)
 
-    def begin_epoch(self, seen):
+    def begin_epoch(self, teacher):
         self.state["epochs"] = self.state["epochs"] + 1
-        assert seen.epoch == self.state["epochs"].item() - 1
+        assert teacher.epoch == self.state["epochs"].item() - 1
 
     def pseudo_labels(self, batch):
         assert not batch.scores.requires_grad

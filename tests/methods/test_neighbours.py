@@ -14,12 +14,12 @@ from fewtags.methods.base import Pseudo, Step, UnlabelledBatch
 from fewtags.methods.neighbours import MIN_LABELLED, Neighbours, choose_strength, unit_scaled
 from fewtags.methods.parts.student import Centred, Student
 from fewtags.solvers.folds import STRENGTHS
-from small_seen import HOW, LABELLED, TAGS, WIDTH, Shown, begun, shown
+from small_teacher import HOW, LABELLED, TAGS, WIDTH, Shown, begun, shown
 
 
-def first_by_hand(seen, known, strength):
+def first_by_hand(teacher, known, strength):
     """F0 [n, K]: scikit-learn tag by tag on centred vectors of mean square length one, labels in their places."""
-    x = seen.vectors.double().numpy()
+    x = teacher.vectors.double().numpy()
     x = x - x.mean(0)
     x /= np.sqrt((x**2).sum(1).mean())
     first = np.empty((len(x), TAGS))
@@ -31,9 +31,9 @@ def first_by_hand(seen, known, strength):
     return x, first
 
 
-def soft_by_hand(seen, known, strength=0.05, neighbours=5, share=0.5, rounds=8):
+def soft_by_hand(teacher, known, strength=0.05, neighbours=5, share=0.5, rounds=8):
     """F [n, K] by a dense matrix of weights."""
-    x, first = first_by_hand(seen, known, strength)
+    x, first = first_by_hand(teacher, known, strength)
     directions = x / np.linalg.norm(x, axis=1, keepdims=True)
     cosines = directions @ directions.T
     np.fill_diagonal(cosines, -np.inf)
@@ -50,20 +50,20 @@ def soft_by_hand(seen, known, strength=0.05, neighbours=5, share=0.5, rounds=8):
 
 @pytest.mark.parametrize("how", [{}, {"share": 0.8}, {"rounds": 1}, {"neighbours": 200}])
 def test_what_is_taught_is_the_smoothed_regression(how):
-    seen = shown()
-    method = begun(seen, **{**HOW, **how})
-    expected = soft_by_hand(seen, seen.targets, **{**HOW, **how})
+    teacher = shown()
+    method = begun(teacher, **{**HOW, **how})
+    expected = soft_by_hand(teacher, teacher.targets, **{**HOW, **how})
     np.testing.assert_allclose(method.state["soft_labelled"], expected[:LABELLED], atol=1e-3)
     np.testing.assert_allclose(method.state["soft"], expected[LABELLED:], atol=1e-3)
 
 
 def test_without_the_graph_known_cells_are_their_labels_and_unknown_ones_the_regression():
-    seen = shown()
-    assert bool((seen.targets < 0).any())
-    method = begun(seen, strength=0.05, share=0)
-    soft, known = method.state["soft_labelled"], seen.targets >= 0
-    assert torch.equal(soft[known], seen.targets[known].float())
-    _, first = first_by_hand(seen, seen.targets, 0.05)
+    teacher = shown()
+    assert bool((teacher.targets < 0).any())
+    method = begun(teacher, strength=0.05, share=0)
+    soft, known = method.state["soft_labelled"], teacher.targets >= 0
+    assert torch.equal(soft[known], teacher.targets[known].float())
+    _, first = first_by_hand(teacher, teacher.targets, 0.05)
     np.testing.assert_allclose(soft, first[:LABELLED], atol=1e-3)
     assert bool(((soft[~known] > 0) & (soft[~known] < 1)).all())
 
@@ -71,41 +71,41 @@ def test_without_the_graph_known_cells_are_their_labels_and_unknown_ones_the_reg
 fold_of = np.arange(LABELLED) % 5
 
 
-def held_out_of(monkeypatch, seen):
+def held_out_of(monkeypatch, teacher):
     """What the share of the graph is chosen by."""
     tried = {}
     monkeypatch.setattr(module, "balanced_folds", lambda targets: fold_of)
     monkeypatch.setattr(module, "choose_share", lambda held, targets: tried.update(held) or 0.5)
-    begun(seen, **HOW, share=None)
+    begun(teacher, **HOW, share=None)
     return tried[0.5]
 
 
 def test_the_share_is_chosen_by_scores_made_without_the_labels_of_a_fold(monkeypatch):
-    seen = shown()
-    found = held_out_of(monkeypatch, seen)
+    teacher = shown()
+    found = held_out_of(monkeypatch, teacher)
     for number in range(5):
         out = fold_of == number
-        known = seen.targets.masked_fill(torch.from_numpy(out)[:, None], -1)
-        expected = soft_by_hand(seen, known, **HOW)[:LABELLED][out]
+        known = teacher.targets.masked_fill(torch.from_numpy(out)[:, None], -1)
+        expected = soft_by_hand(teacher, known, **HOW)[:LABELLED][out]
         np.testing.assert_allclose(found[torch.from_numpy(out)], expected, atol=0.01)
 
 
 @pytest.mark.parametrize("number", range(5))
 def test_poisoned_labels_of_a_fold_leave_its_held_out_scores_as_they_are(monkeypatch, number):
     """Up to where the search for the minimum ends."""
-    seen, out = shown(unknown=0.0), torch.from_numpy(fold_of == number)
-    poisoned = torch.where(out[:, None], 1 - seen.targets, seen.targets)
-    clean = held_out_of(monkeypatch, seen)
-    other = held_out_of(monkeypatch, Shown(poisoned, seen.labelled_vectors, seen.unlabelled_vectors))
+    teacher, out = shown(unknown=0.0), torch.from_numpy(fold_of == number)
+    poisoned = torch.where(out[:, None], 1 - teacher.targets, teacher.targets)
+    clean = held_out_of(monkeypatch, teacher)
+    other = held_out_of(monkeypatch, Shown(poisoned, teacher.labelled_vectors, teacher.unlabelled_vectors))
     torch.testing.assert_close(clean[out], other[out], atol=0, rtol=0)
     assert float((clean[~out] - other[~out]).abs().max()) > 0.05
 
 
 def test_what_was_chosen_is_kept_for_trainings_that_shall_not_choose_again():
     method = begun(shown(), **HOW, share=None)
-    again = begun(shown(), neighbours=5, **method.settled())
-    assert again.settled() == method.settled()
-    assert again.settled()["strength"] == HOW["strength"]
+    again = begun(shown(), neighbours=5, **method.chosen_settings())
+    assert again.chosen_settings() == method.chosen_settings()
+    assert again.chosen_settings()["strength"] == HOW["strength"]
     torch.testing.assert_close(again.state["soft"], method.state["soft"])
 
 
@@ -116,18 +116,18 @@ def default_strength():
 def test_the_strength_is_the_one_given_or_chosen_or_with_few_labels_the_default(monkeypatch):
     assert float(begun(shown(), strength=7.0).state["strength"]) == 7.0
     assert float(begun(shown()).state["strength"]) in [pytest.approx(one) for one in STRENGTHS]
-    seen = shown()
+    teacher = shown()
     asked = []
     monkeypatch.setattr(module, "select_strength", lambda *given: asked.append(1) or module_tried(0.04))
     assert (
-        choose_strength(seen.labelled_vectors[: MIN_LABELLED - 1], seen.targets[: MIN_LABELLED - 1])
+        choose_strength(teacher.labelled_vectors[: MIN_LABELLED - 1], teacher.targets[: MIN_LABELLED - 1])
         == default_strength()
     )
-    assert choose_strength(seen.labelled_vectors, torch.zeros_like(seen.targets)) == default_strength()
-    assert choose_strength(seen.labelled_vectors, torch.ones_like(seen.targets)) == default_strength()
-    assert choose_strength(seen.labelled_vectors, seen.targets.clamp(max=0)) == default_strength()
+    assert choose_strength(teacher.labelled_vectors, torch.zeros_like(teacher.targets)) == default_strength()
+    assert choose_strength(teacher.labelled_vectors, torch.ones_like(teacher.targets)) == default_strength()
+    assert choose_strength(teacher.labelled_vectors, teacher.targets.clamp(max=0)) == default_strength()
     assert not asked
-    assert choose_strength(seen.labelled_vectors[:MIN_LABELLED], seen.targets[:MIN_LABELLED]) == 0.04
+    assert choose_strength(teacher.labelled_vectors[:MIN_LABELLED], teacher.targets[:MIN_LABELLED]) == 0.04
 
 
 def module_tried(strength):
@@ -137,9 +137,11 @@ def module_tried(strength):
 
 
 def test_the_length_and_place_of_the_vectors_play_no_part():
-    seen = shown()
-    moved = Shown(seen.targets, 50 * seen.labelled_vectors + 7, 50 * seen.unlabelled_vectors + 7)
-    torch.testing.assert_close(begun(moved, **HOW).state["soft"], begun(seen, **HOW).state["soft"], atol=1e-3, rtol=0)
+    teacher = shown()
+    moved = Shown(teacher.targets, 50 * teacher.labelled_vectors + 7, 50 * teacher.unlabelled_vectors + 7)
+    torch.testing.assert_close(
+        begun(moved, **HOW).state["soft"], begun(teacher, **HOW).state["soft"], atol=1e-3, rtol=0
+    )
     scaled = unit_scaled(moved.vectors)
     torch.testing.assert_close(scaled.mean(0), torch.zeros(WIDTH), atol=1e-5, rtol=0)
     assert float(scaled.square().sum(1).mean()) == pytest.approx(1.0, abs=1e-4)
@@ -230,10 +232,10 @@ def test_a_student_starts_with_rare_tags_whatever_it_sees():
 
 
 def test_the_body_brings_training_images_to_a_common_length():
-    seen, body = shown(), Centred(WIDTH)
-    away = seen.vectors - seen.vectors.mean(0)
-    body.settle(seen.vectors.mean(0), float(away.square().sum(1).mean().sqrt()))
-    found = body(seen.vectors.half())
+    teacher, body = shown(), Centred(WIDTH)
+    away = teacher.vectors - teacher.vectors.mean(0)
+    body.fit(teacher.vectors.mean(0), float(away.square().sum(1).mean().sqrt()))
+    found = body(teacher.vectors.half())
     torch.testing.assert_close(found.mean(0), torch.zeros(WIDTH), atol=1e-2, rtol=0)
     assert float(found.square().sum(1).mean()) == pytest.approx(100.0, rel=1e-3)
 

@@ -7,22 +7,24 @@ from sklearn.linear_model import LogisticRegression
 
 import small_runs  # noqa: F401 - one thread
 from fewtags.backbones.base import build_backbone
+from fewtags.encoders.base import EncoderSettings
 from fewtags.encoders.components import Components
+from fewtags.encoders.evidence import Evidence
 from fewtags.methods import neighbours as module
 from fewtags.methods.neighbours import Neighbours
 from fewtags.methods.parts.student import Bank, Centred
 from fewtags.model.network import Network
 from fewtags.model.saved import Model, ModelInfo, load_model, save_model
 from fewtags.solvers.graph import find_neighbours
-from small_seen import HOW, LABELLED, TAGS, UNLABELLED, WIDTH, begun, shown
+from small_teacher import HOW, LABELLED, TAGS, UNLABELLED, WIDTH, begun, shown
 
 
-def finished(method, seen):
+def finished(method, teacher):
     """The heads after training, their student with some weights of its own."""
     torch.manual_seed(1)
     heads = method.build_heads(WIDTH, TAGS)
     torch.nn.init.normal_(heads.top.weight, std=0.3)
-    return method.finished_heads(heads.eval(), seen).eval()
+    return method.finished_heads(heads.eval(), teacher).eval()
 
 
 def scores(heads, vectors):
@@ -34,26 +36,26 @@ NEW = torch.randn(25, WIDTH, generator=torch.Generator().manual_seed(9))
 
 
 def test_the_regression_that_is_kept_reads_the_vectors_as_they_come():
-    seen = shown()
-    heads = finished(begun(seen, learner="regression", strength=0.05, bank=False), seen)
-    x = seen.vectors.double().numpy()
+    teacher = shown()
+    heads = finished(begun(teacher, learner="regression", strength=0.05, bank=False), teacher)
+    x = teacher.vectors.double().numpy()
     centre, length = x.mean(0), np.sqrt(((x - x.mean(0)) ** 2).sum(1).mean())
     for tag in range(TAGS):
-        rows = np.flatnonzero(seen.targets[:, tag] >= 0)
+        rows = np.flatnonzero(teacher.targets[:, tag] >= 0)
         model = LogisticRegression(C=1 / 0.05, tol=1e-10, max_iter=10_000)
-        model.fit((x[rows] - centre) / length, seen.targets[rows, tag])
+        model.fit((x[rows] - centre) / length, teacher.targets[rows, tag])
         expected = model.predict_proba((NEW.double().numpy() - centre) / length)[:, 1]
         np.testing.assert_allclose(scores(heads, NEW)[:, tag], expected, atol=1e-3)
 
 
 def test_with_a_bank_half_of_a_score_comes_from_the_neighbours():
-    seen = shown()
-    method = begun(seen, bank=True, **HOW)
-    own = finished(Neighbours(**HOW, bank=False), seen)
+    teacher = shown()
+    method = begun(teacher, bank=True, **HOW)
+    own = finished(Neighbours(**HOW, bank=False), teacher)
     soft = torch.cat([method.state["soft_labelled"], method.state["soft"]])
-    of_others = find_neighbours(NEW, 5, seen.vectors.half()).average(soft)
+    of_others = find_neighbours(NEW, 5, teacher.vectors.half()).average(soft)
     expected = (scores(own, NEW) + of_others) / 2
-    torch.testing.assert_close(scores(finished(method, seen), NEW), expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(scores(finished(method, teacher), NEW), expected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -67,23 +69,23 @@ def test_with_a_bank_half_of_a_score_comes_from_the_neighbours():
     ],
 )
 def test_few_labels_with_a_graph_keep_the_training_images(labelled, settings, kept):
-    seen = shown(labelled=labelled)
-    method = begun(seen, **HOW, **settings)
-    assert method.settled()["bank"] is kept
-    assert isinstance(finished(method, seen), Bank) == kept
+    teacher = shown(labelled=labelled)
+    method = begun(teacher, **HOW, **settings)
+    assert method.chosen_settings()["bank"] is kept
+    assert isinstance(finished(method, teacher), Bank) == kept
 
 
 def test_many_training_images_are_not_kept(monkeypatch):
     monkeypatch.setattr(module, "LARGE_BANK", LABELLED + UNLABELLED - 1)
-    assert not begun(shown(), **HOW).settled()["bank"]
+    assert not begun(shown(), **HOW).chosen_settings()["bank"]
 
 
 @pytest.mark.parametrize("how", [{"bank": True}, {"learner": "regression"}])
 def test_without_any_epoch_what_is_kept_is_made_all_the_same(how):
     """With --warmup 1 --epochs 0 the main stage never begins; regression and bank need none."""
-    seen = shown()
-    found = finished(Neighbours(**HOW, **how, raise_rare=False, share=0.5), seen)
-    torch.testing.assert_close(scores(found, NEW), scores(finished(begun(seen, **HOW, **how), seen), NEW))
+    teacher = shown()
+    found = finished(Neighbours(**HOW, **how, raise_rare=False, share=0.5), teacher)
+    torch.testing.assert_close(scores(found, NEW), scores(finished(begun(teacher, **HOW, **how), teacher), NEW))
 
 
 @pytest.fixture(scope="module")
@@ -94,41 +96,33 @@ def backbone():
 @pytest.mark.parametrize("learner", ["student", "regression"])
 @pytest.mark.parametrize("bank", [True, False], ids=["with a bank", "without"])
 def test_a_saved_model_gives_the_same_scores(tmp_path, backbone, learner, bank):
-    seen = shown()
-    method = begun(seen, bank=bank, learner=learner, hidden=8, **HOW)
+    teacher = shown()
+    method = begun(teacher, bank=bank, learner=learner, hidden=8, **HOW)
     body = Centred(WIDTH)
-    body.settle(torch.randn(WIDTH), 3.0)
-    top = Network(body, finished(method, seen)).eval()
+    body.fit(torch.randn(WIDTH), 3.0)
+    network = Network(body, finished(method, teacher)).eval()
+    encoder = Evidence([backbone], EncoderSettings(size=64))
     numbers = backbone.width * 6 - backbone.width  # half the picture, and four sizes of windows without a classifier
+    assert encoder.width == numbers
+    encoder.components = Components(torch.randn(numbers), torch.randn(numbers, WIDTH).half())
+    encoder.width = WIDTH
     info = ModelInfo(
         fewtags="0",
         method="neighbours",
         tags=["a", "b", "c"],
         thresholds=[0.5, 0.4, None],
         method_settings=method.model_dump(),
-        backbone=backbone.name,
-        input_shift=[backbone.shift.flatten().tolist()],
-        input_scale=[backbone.scale.flatten().tolist()],
-        features="evidence",
-        blocks="both",
-        components=WIDTH,
-        size=64,
-        patches=1,
-        patch_source="resized",
-        patch_size="full",
-        merge="logits",
-        alpha=1.0,
-        heads=[],
         adapter=None,
-        frozen=True,
+        features="evidence",
         learned_from=LABELLED + UNLABELLED,
+        **encoder.state(),
     )
-    components = Components(torch.randn(numbers), torch.randn(numbers, WIDTH).half())
-    save_model(tmp_path / "model", Model(info, [backbone], top, components))
+    assert (info.backbone, info.blocks, info.components, info.size) == (backbone.name, "both", WIDTH, 64)
+    save_model(tmp_path / "model", Model(info, encoder, network, method))
     loaded = load_model(tmp_path)
     assert loaded.info == info
-    assert torch.equal(loaded.components.mean, components.mean)
-    assert torch.equal(loaded.components.axes, components.axes)
+    assert torch.equal(loaded.encoder.components.mean, encoder.components.mean)
+    assert torch.equal(loaded.encoder.components.axes, encoder.components.axes)
     with torch.no_grad():
-        assert torch.equal(loaded.top(NEW)["whole_make"], top(NEW)["whole_make"])
-    assert hasattr(loaded.top.heads, "soft") == bank
+        assert torch.equal(loaded.network(NEW)["whole_make"], network(NEW)["whole_make"])
+    assert hasattr(loaded.network.heads, "soft") == bank

@@ -7,7 +7,7 @@ import torch
 from fewtags.methods import Method, Pseudo, Step, UnlabelledBatch, make_method
 from fewtags.methods.dicap import at_scores
 from fewtags.testing import (
-    Glimpse,
+    RandomTeacherView,
     check_hidden_truth_changes_nothing,
     check_method,
     check_pseudo_labels_carry_no_gradient,
@@ -34,19 +34,19 @@ def batch_of(scores, student=None):
     return UnlabelledBatch(torch.arange(len(scores)), scores, scores if student is None else student)
 
 
-def seen(**changes):
+def random_teacher(**changes):
     """Four tags; nobody labelled the last one."""
-    glimpse = Glimpse.random(4)
-    targets = glimpse.targets.clone()
+    teacher = RandomTeacherView.random(4)
+    targets = teacher.targets.clone()
     targets[:, 3] = 0
-    return Glimpse(**{**vars(glimpse), "targets": targets, **changes})
+    return RandomTeacherView(**{**vars(teacher), "targets": targets, **changes})
 
 
-def prepared(name, glimpse, **settings):
+def prepared(name, teacher, **settings):
     method = make_method(name, settings)
-    method.build_heads(glimpse.unlabelled_vectors.shape[1], glimpse.targets.shape[1])
-    method.begin_main(glimpse)
-    method.begin_epoch(glimpse)
+    method.build_heads(teacher.unlabelled_vectors.shape[1], teacher.targets.shape[1])
+    method.begin_main(teacher)
+    method.begin_epoch(teacher)
     return method
 
 
@@ -55,8 +55,8 @@ def prepared(name, glimpse, **settings):
     [("cap", {}), ("d2l", {}), ("d2l", {"thresholds": "proportion"}), ("d2l", {"metric": "recall"}), ("dicap", {})],
 )
 def test_a_tag_without_labelled_positives_is_neither_pseudo_labelled_nor_taught(name, settings):
-    glimpse = seen()
-    made = prepared(name, glimpse, **settings).pseudo_labels(batch_of(glimpse.unlabelled_scores))
+    teacher = random_teacher()
+    made = prepared(name, teacher, **settings).pseudo_labels(batch_of(teacher.unlabelled_scores))
     assert made.targets[:, 3].sum() == 0
     assert made.mask[:, 3].sum() == 0
     assert made.targets[:, :3].sum(0).min() > 0
@@ -65,9 +65,9 @@ def test_a_tag_without_labelled_positives_is_neither_pseudo_labelled_nor_taught(
 
 @pytest.mark.parametrize(("name", "settings"), [("cap", {}), ("d2l", {"thresholds": "proportion"}), ("d2l", {})])
 def test_the_released_behaviour_finds_such_a_tag_everywhere(name, settings):
-    glimpse = seen()
-    method = prepared(name, glimpse, missing_class="reference", **settings)
-    assert method.pseudo_labels(batch_of(glimpse.unlabelled_scores)).targets[:, 3].min() == 1
+    teacher = random_teacher()
+    method = prepared(name, teacher, missing_class="reference", **settings)
+    assert method.pseudo_labels(batch_of(teacher.unlabelled_scores)).targets[:, 3].min() == 1
 
 
 @pytest.mark.parametrize(("share", "threshold", "positives", "left_out"), [(0.2, 0.8, 2, 0.7), (0.35, 0.7, 3, 0.6)])
@@ -96,7 +96,7 @@ def test_top_k_breaks_ties_by_the_earlier_tag_and_gives_no_more_tags_than_there_
     scores = torch.tensor([[0.5, 0.7, 0.5, 0.5], [0.2, 0.2, 0.2, 0.2]])
     assert top_k(scores, 2).tolist() == [[1, 1, 0, 0], [1, 1, 0, 0]]
     assert top_k(scores, 9).min() == 1
-    assert prepared("top_k", seen(), k=9).pseudo_labels(batch_of(scores)).targets.min() == 1
+    assert prepared("top_k", random_teacher(), k=9).pseudo_labels(batch_of(scores)).targets.min() == 1
 
 
 def test_top_k_rounds_the_mean_number_of_tags_up_but_not_a_whole_number():
@@ -106,7 +106,7 @@ def test_top_k_rounds_the_mean_number_of_tags_up_but_not_a_whole_number():
         targets[:2] = 1
         scores = torch.rand(images, tags)
         vectors = torch.zeros(images, 6)
-        assert prepared("top_k", Glimpse(scores, scores, targets, vectors, vectors)).state["k"] == k
+        assert prepared("top_k", RandomTeacherView(scores, scores, targets, vectors, vectors)).state["k"] == k
 
 
 def test_an_image_without_any_score_above_the_threshold_is_taught_as_having_no_tag():
@@ -132,11 +132,11 @@ def test_where_losses_run_out_only_candidates_are_of_large_loss():
 
 
 def test_ll_cp_keeps_what_it_corrects_and_in_the_first_epoch_none_corrects():
-    glimpse = seen()
-    method = prepared("ll_cp", Glimpse(**{**vars(glimpse), "epoch": 0}), percent=10)
-    batch = batch_of(glimpse.unlabelled_scores)
+    teacher = random_teacher()
+    method = prepared("ll_cp", RandomTeacherView(**{**vars(teacher), "epoch": 0}), percent=10)
+    batch = batch_of(teacher.unlabelled_scores)
     assert method.pseudo_labels(batch).targets.sum() == 0
-    method.begin_epoch(Glimpse(**{**vars(glimpse), "epoch": 1}))
+    method.begin_epoch(RandomTeacherView(**{**vars(teacher), "epoch": 1}))
     method.pseudo_labels(batch)
     first = method.state["corrected"].clone()
     assert first.sum() == 12 - 1  # a tenth of 120 cells; the one at the limit is turned for this step alone
@@ -216,17 +216,17 @@ def test_the_lowest_are_finite_open_and_of_equal_ones_the_earlier():
 
 
 def test_drml_images_join_for_good_until_the_pool_is_exhausted():
-    glimpse = seen()
-    method = prepared("drml", Glimpse(**{**vars(glimpse), "epoch": 0}), share_per_epoch=0.4)
+    teacher = random_teacher()
+    method = prepared("drml", RandomTeacherView(**{**vars(teacher), "epoch": 0}), share_per_epoch=0.4)
     assert not method.state["joined"].any()
-    later = Glimpse(**{**vars(glimpse), "epoch": 1})
+    later = RandomTeacherView(**{**vars(teacher), "epoch": 1})
     for count in (12, 24, 30, 30):
         before = method.state["joined"].clone()
         method.begin_epoch(later)
         assert method.state["joined"].sum() == count
         assert method.state["joined"][before].all()
-    made = method.pseudo_labels(batch_of(glimpse.unlabelled_scores))
-    torch.testing.assert_close(made.targets, glimpse.unlabelled_scores)
+    made = method.pseudo_labels(batch_of(teacher.unlabelled_scores))
+    torch.testing.assert_close(made.targets, teacher.unlabelled_scores)
     assert made.mask.min() == 1
     logits = {name: torch.randn(30, 4) for name in ("first", "second", "whole_make")}
     step = Step({name: z[:2] for name, z in logits.items()}, torch.zeros(2, 4), logits, made)
@@ -234,7 +234,7 @@ def test_drml_images_join_for_good_until_the_pool_is_exhausted():
 
 
 def test_drml_asks_for_agreement_only_where_images_have_not_joined_and_answers_for_an_empty_share():
-    method = prepared("drml", seen(), share_per_epoch=0.4)
+    method = prepared("drml", random_teacher(), share_per_epoch=0.4)
     first, second = torch.randn(2, 4), torch.randn(2, 4)
     unlabelled = {"first": first, "second": second, "whole_make": torch.randn(2, 4)}
     mask = torch.tensor([[1.0], [0.0]]).expand(2, 4)
@@ -310,7 +310,7 @@ def test_the_correctness_of_a_score_lies_on_the_line_between_the_middles_of_bins
 
 
 def test_dicap_never_teaches_the_labels_of_held_out_images():
-    method = prepared("dicap", seen())
+    method = prepared("dicap", random_teacher())
     rows, targets = torch.arange(10), torch.ones(10, 4)
     pseudo = Pseudo(torch.zeros(2, 4))
     for made in (None, pseudo):  # warm-up and main stage
@@ -347,7 +347,7 @@ def test_pseudo_labels_are_made_where_the_scores_are(name):
     """Pretended tensors on a GPU that need none: a state left on the CPU would be refused."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    method = prepared(name, seen())
+    method = prepared(name, random_teacher())
     with FakeTensorMode(allow_non_fake_inputs=True):
         scores = torch.rand(8, 4, device="cuda")
         made = method.pseudo_labels(UnlabelledBatch(torch.zeros(8, device="cuda"), scores, scores))
@@ -357,8 +357,8 @@ def test_pseudo_labels_are_made_where_the_scores_are(name):
 class Leaks(Method):
     """What unlabelled images show, got from behind."""
 
-    def begin_epoch(self, seen):
-        self.state["truth"] = getattr(seen, "_loop").targets.truth.float()  # noqa: B009 - it is wrong, and meant to be
+    def begin_epoch(self, teacher):
+        self.state["truth"] = getattr(teacher, "_loop").targets.truth.float()  # noqa: B009 - it is wrong, and meant to be
 
     def pseudo_labels(self, batch):
         return Pseudo(self.state["truth"][batch.rows])
@@ -367,8 +367,8 @@ class Leaks(Method):
 class LooksAtUnknown(Method):
     """A threshold from all labelled scores, known or not."""
 
-    def begin_epoch(self, seen):
-        self.state["thresholds"] = seen.labelled_scores.mean(0)
+    def begin_epoch(self, teacher):
+        self.state["thresholds"] = teacher.labelled_scores.mean(0)
 
     def pseudo_labels(self, batch):
         return Pseudo((batch.scores >= self.state["thresholds"]).float())
@@ -377,7 +377,7 @@ class LooksAtUnknown(Method):
 class Learns(Method):
     """A mask that would be learned."""
 
-    def begin_main(self, seen):
+    def begin_main(self, teacher):
         self.state["weight"] = torch.ones(4, requires_grad=True)
 
     def pseudo_labels(self, batch):

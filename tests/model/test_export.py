@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fewtags.model.pixels import CutPatches
 from PIL import Image
 from torch import nn
 
 import fewtags
 from fewtags.cli import run
-from fewtags.encoders import forward
+from fewtags.encoders import crops, evidence
+from fewtags.encoders.cut import CutPatches
 from fewtags.encoders.inputs import read_inputs
 from fewtags.encoders.runtime import TorchEngine, traced
 from fewtags.encoders.views import ViewSpec, make_views
@@ -26,7 +26,7 @@ from fewtags.model.onnx_tagger import OnnxTagger
 from fewtags.model.saved import load_model, save_model
 from fewtags.model.tagger import Tagger
 from fewtags.report.card import model_card
-from small_models import TAGS, TinyBackbone, make_model, noise
+from small_models import TAGS, TinyBackbone, changed_model, make_model, noise
 from small_runs import HEADS, tiny_folder, train
 
 DEPLOY = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
@@ -36,7 +36,7 @@ pytest.importorskip("onnxscript")
 
 @pytest.fixture
 def _tiny_backbones(monkeypatch):
-    monkeypatch.setattr("fewtags.model.saved.build_backbone", lambda name, pretrained: TinyBackbone())
+    monkeypatch.setattr("fewtags.encoders.saved.build_backbone", lambda name, pretrained: TinyBackbone())
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +57,16 @@ BOTH = ("whole_make", "patch_make")
 KINDS = {
     "whole image": {"heads": ("whole_make",), "adapter": 4},
     "patches enlarged": {"heads": BOTH, "adapter": 4, "patches": 2},
-    "nine patches, odd size, merged probabilities": {"heads": BOTH, "patches": 3, "size": 65, "merge": "probs"},
-    "small patches": {"heads": BOTH, "patches": 2, "patch_size": "native"},
-    "patches of the original": {"heads": BOTH, "patches": 2, "patch_source": "original"},
+    "nine patches, odd size, merged probabilities": {
+        "heads": BOTH,
+        "adapter": 4,
+        "patches": 3,
+        "size": 65,
+        "merge": "probs",
+    },
+    "small patches": {"heads": BOTH, "adapter": 4, "patches": 2, "patch_size": "native"},
+    "patches of the original": {"heads": BOTH, "adapter": 4, "patches": 2, "patch_source": "original"},
+    "one head for image and patches": {"patches": 2, "settings": {"learner": "regression"}},
     "every weight learned": {"heads": BOTH, "patches": 2, "frozen": False},
     "evidence": {"features": "evidence", "backbones": 2, "components": 5},
     "evidence, pooled alone": {"features": "evidence", "components": 5, "blocks": "pooled"},
@@ -72,16 +79,17 @@ KINDS = {
 @pytest.mark.usefixtures("_tiny_backbones")
 @pytest.mark.parametrize("kind", KINDS)
 def test_torch_and_onnx_runtime_decide_alike_on_random_images(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr(forward, "make_engine", lambda reader, device: TorchEngine(reader, device))
+    for encoder in (crops, evidence):
+        monkeypatch.setattr(encoder, "make_engine", lambda reader, device: TorchEngine(reader, device))
     names = noise(tmp_path / "noise", 40)
     model = make_model(**KINDS[kind])
     save_model(tmp_path / "model", model)
-    table = np.stack([scores for _, scores in Tagger(tmp_path / "model").scores(names)])
+    table = np.stack([one.value for one in Tagger(tmp_path / "model").scores(names)])
     assert table.std(0).min() > 0.001
     ordered = np.sort(table, axis=0)[15:25]
     widest = np.diff(ordered, axis=0).argmax(0)  # half of the images lie on either side
     thresholds = [float(column[place : place + 2].mean()) for column, place in zip(ordered.T, widest, strict=True)]
-    save_model(tmp_path / "model", model._replace(info=model.info.model_copy(update={"thresholds": thresholds})))
+    save_model(tmp_path / "model", changed_model(model, thresholds=thresholds))
     at_home = Tagger(tmp_path / "model").tag(names)
     assert export_onnx(tmp_path / "model", tmp_path / "model.onnx") < 1e-4
     away = OnnxTagger(tmp_path / "model.onnx").tag(names)
@@ -175,7 +183,7 @@ def test_the_metadata_says_all_that_a_program_needs(trained, exported):
 
 
 def test_a_tag_that_is_never_given_stays_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("fewtags.model.saved.build_backbone", lambda name, pretrained: TinyBackbone())
+    monkeypatch.setattr("fewtags.encoders.saved.build_backbone", lambda name, pretrained: TinyBackbone())
     save_model(tmp_path / "model", make_model(heads=("whole_make",), thresholds=[None, 0.0, 0.0]))
     export_onnx(tmp_path / "model", tmp_path / "model.onnx")
     (tagging,) = OnnxTagger(tmp_path / "model.onnx").tag(noise(tmp_path / "noise", 1))
@@ -207,7 +215,7 @@ def test_the_commands_of_the_document_run(trained, exported, tmp_path, monkeypat
     noise(Path("noise"), 1)
     shutil.move("noise/0.png", "photo.jpg")
     monkeypatch.setattr(
-        "fewtags.model.onnx_export.export_onnx", lambda run, file: len(shutil.copy(exported, file).parts) * 0.0
+        "fewtags.model.onnx_export.export_onnx", lambda run, file, methods: len(shutil.copy(exported, file).parts) * 0.0
     )
     commands = [
         line.split()[1:]
@@ -277,7 +285,7 @@ def test_the_card_of_a_run_that_measured_nothing_says_so(trained, tmp_path):
 
 
 @pytest.fixture
-def desk(trained, tmp_path, monkeypatch) -> Path:
+def workplace(trained, tmp_path, monkeypatch) -> Path:
     """A folder to make mistakes in, with a copy of the run."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(trained, "run")
@@ -298,7 +306,7 @@ def refused(words: list[str], capsys, *told: str) -> None:
     assert sorted(Path().rglob("*")) == before
 
 
-@pytest.mark.usefixtures("desk")
+@pytest.mark.usefixtures("workplace")
 class TestMistakes:
     def test_a_suffix_that_does_not_fit_the_format(self, capsys):
         refused(["export", "run", "model.pt"], capsys, "model.pt: name a file that ends in .onnx")
@@ -329,10 +337,10 @@ class TestMistakes:
 
     def test_an_extra_that_is_not_installed(self, monkeypatch, capsys):
         monkeypatch.setitem(sys.modules, "onnxscript", None)
-        refused(["export", "run", "m.onnx"], capsys, "onnxscript", "pip install", "'fewtags[onnx]'")
+        refused(["export", "run", "m.onnx"], capsys, "needs onnxscript", "pip install", "'onnxscript>=")
         monkeypatch.setitem(sys.modules, "onnxruntime", None)
         Path("m.onnx").touch()
-        refused(["tag", "m.onnx", "noise.png"], capsys, "ONNX Runtime", "'fewtags[onnx]'")
+        refused(["tag", "m.onnx", "noise.png"], capsys, "ONNX Runtime", "pip install", "'onnxruntime>=")
 
     def test_a_file_that_is_not_there_or_no_model_of_ours(self, exported, capsys):
         refused(["tag", "gone.onnx", "noise.png"], capsys, "gone.onnx: there is no such file")

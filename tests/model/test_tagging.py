@@ -2,7 +2,9 @@
 
 import csv
 import io
+import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -14,8 +16,9 @@ from PIL import Image
 
 import fewtags
 from fewtags.cli import run
+from fewtags.data.images import ImageFiles
+from fewtags.encoders import base as encoding
 from fewtags.errors import UserError
-from fewtags.model import tagger as tagger_module
 from fewtags.model.base import Tagging
 from fewtags.model.tagger import Tagger
 from fewtags.scenes.draw import draw
@@ -140,7 +143,7 @@ class Looked:
 
     def __init__(self, monkeypatch, at: str = "", what: BaseException | int | None = None) -> None:
         self.names: list[str] = []
-        real = tagger_module.Files.image
+        real = ImageFiles.image
 
         def image(files, name: str):
             if name == at and isinstance(what, BaseException):
@@ -150,14 +153,14 @@ class Looked:
             self.names.append(name)
             return real(files, name)
 
-        monkeypatch.setattr(tagger_module.Files, "image", image)
+        monkeypatch.setattr(ImageFiles, "image", image)
 
 
 @pytest.fixture
 def many(tmp_path, monkeypatch) -> list[str]:
     """Forty small images; the heads are fed four at a time, so that an interruption finds some of them done."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tagger_module, "BATCH", 4)
+    monkeypatch.setattr(encoding, "BATCH", 4)
     Path("many").mkdir()
     names = [f"many/{index:02d}.png" for index in range(40)]
     for index, name in enumerate(names):
@@ -287,6 +290,36 @@ def test_a_loaded_model_gives_tags_with_the_surest_first(trained, photos):
 def test_one_path_may_stand_alone(trained, photos):
     tagger = fewtags.load(trained / "model")
     assert tagger.tag("photos/plain.png") == tagger.tag([photos / "plain.png"])
+
+
+def test_a_model_of_version_0_3_is_read(trained, photos, tmp_path):
+    """It also said of itself what the settings of its method say."""
+    old = Path(shutil.copytree(trained / "model", tmp_path / "old"))
+    about = json.loads((old / "model.json").read_text(encoding="utf-8"))
+    for key in ("numbers", "blocks", "components"):
+        assert about.pop(key) is None
+    about |= {"fewtags": "0.3.0", "blocks": "both", "components": None}
+    about |= {"merge": "logits", "alpha": 1.0, "heads": ["whole_make", "patch_make"]}
+    (old / "model.json").write_text(json.dumps(about), encoding="utf-8")
+    images = [f"photos/{name}" for name in NAMES]
+    assert fewtags.load(old).tag(images) == fewtags.load(trained).tag(images)
+    (old / "model.json").write_text(json.dumps(about | {"fewtags": "0.0.1", "what": 1}), encoding="utf-8")
+    with pytest.raises(UserError, match=r"was written by fewtags 0\.0\.1, and this is"):
+        fewtags.load(old)
+
+
+def test_what_cannot_be_used_has_a_result_that_says_why(trained, photos):
+    Path("photos/empty.png").touch()
+    tagger = fewtags.load(trained)
+    names = ["photos/plain.png", "photos/empty.png", "none.png"]
+    scored, tagged = list(tagger.scores(names)), list(tagger.stream(names))
+    assert [one.name for one in scored] == [one.name for one in tagged] == names
+    assert tagged[0].value == tagger.tag(names[0])[0]
+    assert scored[0].value.shape == (len(tagger.tags),)
+    assert [(one.value, one.problem) for one in tagged[1:]] == [(one.value, one.problem) for one in scored[1:]]
+    assert [one.value for one in scored[1:]] == [None, None]
+    assert scored[1].problem == "the file is empty"
+    assert scored[2].problem
 
 
 @pytest.mark.parametrize("name", ["none.png", "photos", "photos/empty.png"])

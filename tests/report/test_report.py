@@ -1,6 +1,5 @@
 """The report: its content, its protection against hostile names, and its error messages."""
 
-import inspect
 import json
 import re
 import shlex
@@ -9,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fewtags.report.command import command
 from PIL import Image
 
 import fewtags
@@ -23,7 +21,9 @@ from fewtags.report.facts import read_facts
 from fewtags.report.markup import element, join
 from fewtags.report.selection import MAX_PER_GROUP, MAX_PER_TAG, SAMPLE, select_images
 from fewtags.report.summary import enumerate_words, sentence
-from fewtags.training.resolve import Job, settle
+from fewtags.training.options import TrainOptions
+from fewtags.training.repeat import command
+from fewtags.training.resolve import Job, resolve
 from fewtags.training.run_folder import RunFolder
 from made_up_runs import an_estimate, made_up_run, save_pictures
 from small_runs import ALL, AUTO, HEADS, tiny_folder, train
@@ -365,7 +365,7 @@ def test_images_kept_back_from_training_are_the_ones_that_are_asked_about(tmp_pa
     path = made_up_run(tmp_path / "run", ["boat"], tables, names, kept_back=True)
     assert [(image.part, image.row) for image in selected(path)["mistakes"]] == [("held_out", 1)]
     facts = read_facts(path)
-    assert "--validate" in command(facts).split()
+    assert "--validate" in command_of(path).split()
     assert tag_rows(facts)[0].labelled == 3
     page = page_of(path)
     assert "4 images with your labels" in page.text
@@ -421,6 +421,12 @@ def test_values_that_are_no_numbers_are_left_out_of_the_curves(tmp_path):
     assert "nan" not in re.findall(r'points="[^"]*"', text)[0]
 
 
+def command_of(path: Path) -> str:
+    """The command that repeats a run, from what its folder holds."""
+    facts = read_facts(path)
+    return command(facts.config, len(facts.names["labelled"]), len(facts.names["unlabelled"]), facts.kept_back)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -438,21 +444,20 @@ def test_the_command_of_the_page_makes_the_same_run_again(tmp_path, monkeypatch,
     photos = tiny_folder(tmp_path / "my photos")
     (tmp_path / "my labels.csv").write_bytes((photos / "labels.csv").read_bytes())
     asked: list[dict] = []
-    monkeypatch.setattr("fewtags.cli.verbs.run_train", lambda data, **given: asked.append({"data": data} | given))
+    monkeypatch.setattr("fewtags.cli.train.run_train", lambda data, **given: asked.append({"data": data} | given))
 
-    def settled(words: list[str]) -> Job:
+    def resolved(words: list[str]) -> Job:
         assert run(words) == 0
-        known = inspect.signature(settle).parameters
-        return settle(**{name: value for name, value in asked.pop().items() if name in known})
+        return resolve(TrainOptions.of(asked.pop()))
 
-    first = settled(["train", "my photos", *options])
+    first = resolved(["train", "my photos", *options])
     parts = [Role.LABELLED, Role.UNLABELLED, Role.TEST]
     tables = {role.name.lower(): np.zeros((len(first.catalogue.rows(role)), 3)) for role in parts}
     path = made_up_run(tmp_path / "run", list(first.config.tags), tables, config=first.config)
-    told = command(read_facts(path))
+    told = command_of(path)
     assert told.startswith("fewtags train 'my photos' --")
     assert told.endswith(" --out again")
-    assert settled(shlex.split(told)[1:]).config == first.config
+    assert resolved(shlex.split(told)[1:]).config == first.config
     assert told in page_of(path).text
 
 
@@ -460,7 +465,7 @@ def test_settings_of_a_method_that_is_not_at_hand_are_all_named(tmp_path):
     path = small_run(tmp_path / "run")
     file = path / "config.yaml"
     file.write_text(file.read_text(encoding="utf-8").replace("method: asl", "method: my_own.method"), encoding="utf-8")
-    told = command(read_facts(path))
+    told = command_of(path)
     assert "--method my_own.method" in told
     assert "weight_decay=0.01" in told
 

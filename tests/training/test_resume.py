@@ -19,7 +19,7 @@ from fewtags.errors import Fault, UserError
 from fewtags.methods.base import Method, Pseudo, Update
 from fewtags.methods.d2l import D2L
 from fewtags.training.checkpoint import load_checkpoint, save_checkpoint
-from fewtags.training.evaluator import Judge
+from fewtags.training.evaluator import EpochEvaluator
 from fewtags.training.loop import Observer
 from fewtags.training.run_folder import RunFolder, Watch
 from small_runs import (
@@ -49,8 +49,8 @@ class Turns(Method):
 
     updates = {"body": Update(("body.",)), "heads": Update(("heads.",), learning_rate=0.01)}  # noqa: RUF012
 
-    def begin_main(self, seen):
-        self.state["mean"] = seen.unlabelled_scores.mean(0)
+    def begin_main(self, teacher):
+        self.state["mean"] = teacher.unlabelled_scores.mean(0)
 
     def pseudo_labels(self, batch):
         self.state["mean"] = 0.9 * self.state["mean"] + 0.1 * batch.scores.mean(0)
@@ -78,8 +78,8 @@ def finished(loop):
     return [weights(chosen), weights(loop.network), weights(loop.average.network), dict(loop.method.state)]
 
 
-def judged(loop):
-    return loop.judge.best, loop.judge.last_gain, loop.judge.top
+def evaluated(loop):
+    return loop.evaluator.best, loop.evaluator.last_gain, loop.evaluator.top
 
 
 @pytest.mark.parametrize(
@@ -106,13 +106,15 @@ def test_a_loop_stopped_between_any_two_steps_goes_on_to_the_last_bit(tmp_path, 
         loop = tiny_loop(method(), after, **recipe)
         load_checkpoint(loop, file, "this run")
         found = finished(loop)
-        assert judged(loop) == judged(uninterrupted), number
+        assert evaluated(loop) == evaluated(uninterrupted), number
         assert all(same(ours, theirs) for ours, theirs in zip(found, expected, strict=True)), number
         assert before.records + after.records == never.records, number
 
 
 def test_an_epoch_too_many_is_not_run_after_the_released_early_stop(tmp_path, monkeypatch):
-    monkeypatch.setattr(Judge, "stalled", lambda judge, record: record["stage"] == "main" and record["epoch"] == 0)
+    monkeypatch.setattr(
+        EpochEvaluator, "stalled", lambda self, record: (record["stage"], record["epoch"]) == ("main", 0)
+    )
     never, file = StopAt(tmp_path, 0), tmp_path / "state"
     expected = finished(tiny_loop(observer=never))
     assert [record["stage"] for record in never.records] == ["warmup", "warmup", "main"]
@@ -220,7 +222,7 @@ def test_a_run_that_broke_off_goes_on_to_the_same_model(
 def processes(cache):
     """Starts processes from one that has torch loaded already."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["small_runs", "fewtags.api", "fewtags.cli.verbs"])
+    context.set_forkserver_preload(["small_runs", "fewtags.api", "fewtags.cli.train"])
     return context
 
 
@@ -282,7 +284,7 @@ def test_a_signal_while_features_are_computed_keeps_them(cache, data, never_stop
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "engines").symlink_to(cache / "engines")
     monkeypatch.setenv("FEWTAGS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("fewtags.training.prepare.KEEP_EVERY", 4)
+    monkeypatch.setattr("fewtags.encoders.extract.KEEP_EVERY", 4)
     append, kept = FeatureStore.append, []
 
     def append_and_ask(self, keys, features):
@@ -415,15 +417,37 @@ def test_a_run_is_never_begun_over_another(data, never_stopped, capsys):
     assert "holds a run already" in capsys.readouterr().err
 
 
-def test_a_run_killed_before_its_figures_were_written_goes_on(data, never_stopped, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("write", "file", "there"),
+    [("write_json", "result.json", ["scores.safetensors"]), ("write_text", "tags.csv", ["result.json"])],
+)
+def test_a_run_killed_before_its_last_files_were_written_goes_on(
+    data, never_stopped, tmp_path, monkeypatch, write, file, there
+):
+    """result.json comes first, then tags.csv: only both together say that a run has ended."""
     with monkeypatch.context() as patch:
-        patch.setattr(fewtags.api, "write_json", lambda file, content: stop())
+        patch.setattr(f"fewtags.training.results.{write}", lambda path, content: stop())
         with pytest.raises(Stopped):
             fewtags.cli.run(command(data, tmp_path / "run", *HEADS))
-    assert (tmp_path / "run" / "tags.csv").exists()
+    assert all((tmp_path / "run" / name).exists() for name in there)
+    assert not (tmp_path / "run" / file).exists()
+    assert not RunFolder(tmp_path / "run").finished
     run = train(data, tmp_path / "run", *HEADS, "--resume")
+    assert RunFolder(run).finished
     assert_same_run(run, never_stopped["heads"])
     assert "map" in json.loads((run / "result.json").read_text())
+
+
+@pytest.mark.parametrize("lost", ["result.json", "tags.csv"])
+def test_a_run_that_lost_one_of_its_last_files_is_finished_anew(data, never_stopped, tmp_path, lost):
+    run = shutil.copytree(never_stopped["heads"], tmp_path / "run")
+    (run / lost).unlink()
+    assert not RunFolder(run).finished
+    if lost == "result.json":
+        with pytest.raises(UserError, match="is not finished"):
+            RunFolder(run).result()
+    assert_same_run(train(data, run, *HEADS, "--resume"), never_stopped["heads"])
+    assert RunFolder(run).result().keys() == RunFolder(never_stopped["heads"]).result().keys()
 
 
 def stop():

@@ -8,14 +8,15 @@ import pytest
 import torch
 
 from fewtags.data.catalogue import Catalogue, Names, Role
+from fewtags.encoders.store import Stored
 from fewtags.encoders.views import ViewSpec
 from fewtags.errors import Fault, UserError
-from fewtags.training.config import resolve
+from fewtags.training.config import resolve_settings
 from fewtags.training.plan import StepRows, plan_epoch
 from fewtags.training.recipe import Recipe, default_settings
 from fewtags.training.schedule import one_cycle
-from fewtags.training.source import Epoch, FeatureSource, PixelSource, Stored
-from fewtags.utils.files import atomic_write, csv_cell, write_json, write_text
+from fewtags.training.source import Epoch, FeatureSource, PixelSource
+from fewtags.utils.files import atomic_write, csv_line, write_json, write_text
 
 
 def rows_of(plan, part):
@@ -159,7 +160,7 @@ def test_the_adapter_rests_in_the_warm_up_and_a_network_on_pixels_learns_from_th
 
 
 def resolved(**settings):
-    return resolve("d2l", "heads", "ours", 0.05, False, {"seed": 1}, settings)
+    return resolve_settings("d2l", "heads", "ours", 0.05, False, {"seed": 1}, settings)
 
 
 def test_settings_go_to_the_method_or_to_the_recipe():
@@ -264,4 +265,4 @@ def test_an_error_while_a_file_is_made_leaves_the_old_one_and_no_temporary(tmp_p
     [("plain.jpg", "plain.jpg"), ("a,b", '"a,b"'), ('say "x"', '"say ""x"""'), ("two\nlines", '"two\nlines"')],
 )
 def test_a_cell_is_quoted_where_it_must_be(text, cell):
-    assert csv_cell(text) == cell
+    assert csv_line([text, "last"]) == f"{cell},last\n"

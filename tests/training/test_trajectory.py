@@ -199,7 +199,7 @@ def test_metrics_of_every_epoch_and_the_choice_of_the_best(both, golden):
     close([[100 * r[f"raw_{key}"] for key in keys] for r in mains], golden[f"{run}/main/metrics_raw"], 1e-9)
     warm = [[100 * r["raw_map_paper"], 100 * r["map_paper"]] for r in recorder.epochs if r["stage"] == "warmup"]
     close(warm, golden[f"{run}/warm/mAP"], 1e-9)
-    best = loop.judge.best
+    best = loop.evaluator.best
     ours = [
         100 * best["map_paper"],
         100 * best["cf1_nanmean"],

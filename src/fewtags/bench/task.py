@@ -19,7 +19,7 @@ from fewtags.errors import Fault, Interrupted, UserError
 from fewtags.training.options import TrainOptions
 from fewtags.training.resolve import Job, resolve
 from fewtags.utils.files import cache_folder, write_json
-from fewtags.utils.progress import show_messages
+from fewtags.utils.progress import shown_messages
 from fewtags.utils.stopping import StopRequest
 
 
@@ -57,8 +57,7 @@ class Task:
 
     def _train(self, cell: Cell, run: Path) -> None:
         torch.set_num_threads(1)  # cells run side by side, and one thread gives the same bytes everywhere
-        show_messages()
-        with StopRequest().listening() as stop:
+        with shown_messages(), StopRequest().listening() as stop:
             train(self.data, out=run, resume=True, stop=stop, **_how(cell), **self.options)
         if not (run / "made.json").exists():
             write_json(run / "made.json", self._made(cell))

@@ -21,11 +21,10 @@ def main(arguments: list[str] | None = None) -> None:
 def run(arguments: list[str]) -> int:
     """Run a command and return its exit code; what the user must know goes to standard error."""
     from fewtags.cli.app import app
-    from fewtags.utils.progress import show_messages
+    from fewtags.utils.progress import shown_messages
 
-    show_messages()
     try:
-        with warnings.catch_warnings():
+        with shown_messages(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", module=r"(torch|lightning_fabric)\b")  # meant for programmers
             app(spread_lists(arguments), prog_name="fewtags")
     except SystemExit as leaving:

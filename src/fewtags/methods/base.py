@@ -11,7 +11,8 @@ calls, in this order:
     begin_epoch(teacher)            at the start of every epoch of the main stage
     pseudo_labels(batch)            every step: what to teach on the unlabelled images, and where
     loss(step)                      every step, in the warm-up too: named sums whose total is minimised
-    finished_heads(heads, teacher)  after training: what a model keeps; restore_heads builds its shape again
+    finished_heads(heads, teacher)  after training: what predicts; kept_heads: what a model keeps of it;
+                                    restore_heads builds the shape of that again
 
 What a method must remember lives in `self.state`, a dict of tensors, so that a run resumes exactly.
 """
@@ -162,17 +163,18 @@ class Method(BaseModel):
         return {}
 
     def finished_heads(self, heads: nn.Module, teacher: TeacherView) -> nn.Module:
-        """The heads that the model keeps after training."""
-        if isinstance(heads, Heads):  # those that only learn from pseudo-labels have done their work
+        """The heads that predict after training."""
+        return heads
+
+    def kept_heads(self, heads: nn.Module) -> nn.Module:
+        """The part of the finished heads that a model keeps."""
+        if isinstance(heads, Heads):  # those that only learn from pseudo-labels are no longer needed
             return heads.without([name for name in self.head_names if not name.endswith("make")])
         return heads
 
     def restore_heads(self, width: int, tags: int, images: int) -> nn.Module:
-        """A module of the shape of the finished heads, for a model that learned from so many images."""
-        heads = self.build_heads(width, tags)
-        if isinstance(heads, Heads):
-            return heads.without([name for name in self.head_names if not name.endswith("make")])
-        return heads
+        """A module of the shape of the kept heads, for a model that learned from so many images."""
+        return self.kept_heads(self.build_heads(width, tags))
 
     def exportable_heads(self, heads: nn.Module) -> nn.Module:
         """The finished heads in steps that can be traced for ONNX."""

@@ -47,12 +47,19 @@ def say(text: str) -> None:
     log.info(text)
 
 
-def show_messages() -> None:
-    """For the command line: messages go to standard error as they are."""
-    if not any(isinstance(handler, _StandardError) for handler in log.handlers):
-        log.addHandler(_StandardError())
+@contextmanager
+def shown_messages() -> Iterator[None]:
+    """For the command line: within this block messages go to standard error as they are."""
+    handler, before = _StandardError(), (log.level, log.propagate)
+    log.addHandler(handler)
     log.setLevel(logging.INFO)
     log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before[0])
+        log.propagate = before[1]
 
 
 class _StandardError(logging.StreamHandler[TextIO]):

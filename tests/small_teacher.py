@@ -35,7 +35,7 @@ def shown(unknown=0.15, labelled=LABELLED):
     return Shown(targets.masked_fill(hidden, -1), vectors[:labelled], vectors[labelled:])
 
 
-def begun(seen, **settings):
+def begun(teacher, **settings):
     method = Neighbours(**{"raise_rare": False, "share": 0.5, **settings})
-    method.begin_main(seen)
+    method.begin_main(teacher)
     return method
