@@ -49,7 +49,8 @@ def _helps(command: Any, words: str, parent: Any = None) -> list[tuple[str, str]
     # resilient: nothing is asked for that is missing, for nothing is run
     settings = {"parent": parent, "terminal_width": HELP_WIDTH, "resilient_parsing": True}
     context = command.make_context(words.rpartition(" ")[2], [], **settings)
-    found = [(words, command.get_help(context).strip())]
+    # a command that is read when it is used stands in the context with its options, not in `command`
+    found = [(words, context.command.get_help(context).strip())]
     for name, below in getattr(command, "commands", {}).items():
         found += _helps(below, f"{words} {name}", context)
     return found

@@ -1,6 +1,6 @@
 """Makes the pictures in docs/screenshots: report, review (both modes) and explain, on a desk and on a phone.
 
-    make screenshots          needs Chromium and playwright; trains on drawn scenes, a few minutes the first time
+make screenshots          needs Chromium and playwright; trains on drawn scenes, a few minutes the first time
 """
 
 import csv

@@ -35,7 +35,9 @@ FILES_OF_PAGES = {  # that a page says are there when its reader has followed it
     "index.md": "run/tags.csv run/report.html",
     "first-ten-minutes.md": "demo/all-seed1/tags.png run/tags.csv run/report.html 042-explain.png more.csv",
     "tag-your-photos.md": "tasks.json run/report.html street.html corrections.csv more.csv model.onnx again.csv",
+    "python.md": "run/tags.csv second-run/tags.csv",
     "researchers.md": "table.tex",
+    "vectors.md": "run/report.html new.csv again.csv python-run/vectors.npz digits-model/classifier.json",
 }
 
 
@@ -111,7 +113,8 @@ def _small(monkeypatch):
     """The commands as they stand, with one small network, small pictures and few epochs behind them."""
 
     def choose(*given):
-        return before(*given)._replace(size=64, backbone="efficientnet_lite0")
+        plan = before(*given)
+        return plan if plan.features == "vectors" else plan._replace(size=64, backbone="efficientnet_lite0")
 
     def run_here(task, cells, jobs):
         for cell in cells:

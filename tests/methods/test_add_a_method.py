@@ -1,11 +1,13 @@
 """docs/add-a-method.md, executed: the method it builds, its commands, its check."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from fewtags.cli import run
+from fewtags.scenes.draw import draw
 
 PAGE = (Path(__file__).parents[2] / "docs" / "add-a-method.md").read_text(encoding="utf-8")
 
@@ -21,6 +23,7 @@ def package(tmp_path, monkeypatch):
     (tmp_path / "my_package").mkdir()
     (tmp_path / "my_package" / "__init__.py").touch()
     (tmp_path / "my_package" / "agreement.py").write_text(blocks("python")[0], encoding="utf-8")
+    draw(1, 0)[0].save(tmp_path / "photo.jpg")
     return tmp_path
 
 
@@ -33,13 +36,18 @@ def test_the_commands_of_the_page_run(package, capsys):
     assert (package / "agreement-run" / "tags.csv").exists()
     config = (package / "agreement-run" / "config.yaml").read_text()
     assert "memory: 0.5" in config
-
-
-def test_the_method_of_the_page_passes_the_battery(package):
+    capsys.readouterr()
+    for line in blocks("sh")[1].splitlines():
+        assert run(shlex.split(line)[1:]) == 0, line
     exec(blocks("python")[1], {})
+    assert "photo.jpg" in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_the_battery_catches_a_method_that_leaks_or_forgets(package):
+def test_the_method_of_the_page_passes_the_checks(package):
+    exec(blocks("python")[2], {})
+
+
+def test_the_checks_catch_a_method_that_leaks_or_forgets(package):
     broken = blocks("python")[0].replace('self.state["mean"] = teacher', 'self.__dict__["mean"] = teacher')
     broken = broken.replace('self.state["mean"]', 'self.__dict__["mean"]')
     (package / "my_package" / "forgetful.py").write_text(broken, encoding="utf-8")

@@ -55,7 +55,7 @@ def print_estimate(estimate: dict[str, Any], with_tags: bool) -> None:
         console.print(table)
     figures = "   ".join(f"{label} {_between(estimate, name)}" for name, label in
                          (("map", "mAP"), ("cf1", "CF1"), ("of1", "OF1")))  # fmt: skip
-    console.print(f"\nestimated quality (and where it lies in 95 of 100 draws): {figures}", highlight=False)
+    console.print(f"\nestimated quality (95 % bootstrap intervals): {figures}", highlight=False)
     console.print(f"from {estimate['how']}", highlight=False)
 
 
