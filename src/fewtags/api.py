@@ -34,6 +34,7 @@ class Run:
 
     path: Path
     result: dict[str, Any]  # figures on the test split (if there is one), seconds, peak memory
+    method: str = "auto"  # as `train` was told: loading a model may import a module only if somebody named it
 
     @property
     def records(self) -> list[Record]:
@@ -42,8 +43,7 @@ class Run:
 
     def tagger(self) -> BaseTagger:
         """The trained model, ready to tag."""
-        config = RunFolder(self.path).config()
-        return load(self.path, methods=[config.method])  # this process has just trained with it
+        return load(self.path, methods=[self.method])
 
 
 def train(
@@ -76,7 +76,7 @@ def train(
             raise UserError("name the data: a folder of images, or vectors=…")
         if options.get("with_review"):
             return _train_again(Path(data), stop, options)
-        return _finished(run_training(TrainOptions.of({"data": data, **options}), stop))
+        return _trained(TrainOptions.of({"data": data, **options}), stop)
 
 
 # what an editor shows: the options, each by its name
@@ -169,8 +169,9 @@ def data_of(folder: RunFolder) -> Catalogue:
     return read_split(config.data, config.labels, config.labelled, config.recipe.seed, config.split, kept)
 
 
-def _finished(folder: RunFolder) -> Run:
-    return Run(folder.path, folder.result())
+def _trained(options: TrainOptions, stop: StopRequest, *rest: Any) -> Run:
+    folder = run_training(options, stop, *rest)
+    return Run(folder.path, folder.result(), options.method)
 
 
 def _train_on_arrays(
@@ -184,7 +185,7 @@ def _train_on_arrays(
     out = Path(given.pop("out", None) or free_name("vectors:arrays", method, seed, resume))
     file = out / "vectors.npz"
     options = TrainOptions.of({"data": f"vectors:{file}", "out": out, **given})
-    return _finished(run_training(options, stop, None, catalogue, lambda: write_arrays(file, catalogue)))
+    return _trained(options, stop, None, catalogue, lambda: write_arrays(file, catalogue))
 
 
 def _train_again(run: Path, stop: StopRequest, given: dict[str, Any]) -> Run:
@@ -198,7 +199,7 @@ def _train_again(run: Path, stop: StopRequest, given: dict[str, Any]) -> Run:
     corrections = corrections_for(run, Path(out) if out and given.get("resume") else None)
     say(f"learning again with the data and settings of {run}")
     options = TrainOptions.of(arguments | {name: value for name, value in given.items() if name != "with_review"})
-    return _finished(run_training(options, stop, corrections))
+    return _trained(options, stop, corrections)
 
 
 def _own_data(folder: RunFolder) -> Catalogue:

@@ -1,6 +1,7 @@
 """scikit-learn's way in: semi-supervised multi-label learning on vectors, `FewTagsClassifier().fit(X, Y)`."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -172,13 +173,16 @@ class FewTagsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         write_json(Path(folder) / PARAMETERS, {"parameters": self.get_params(), **fitted})
 
     @classmethod
-    def load(cls, folder: str | Path) -> "FewTagsClassifier":
-        """What `save` wrote, ready to predict; what belongs to the training rows is not kept."""
+    def load(cls, folder: str | Path, methods: Sequence[str] = ()) -> "FewTagsClassifier":
+        """What `save` wrote, ready to predict; what belongs to the training rows is not kept.
+
+        methods: modules of methods that are not part of fewtags, as for `fewtags.load`.
+        """
         from fewtags.model.saved import load_model
 
         about = json.loads((Path(folder) / PARAMETERS).read_text(encoding="utf-8"))
         found = cls(**about["parameters"])
-        found._model = load_model(Path(folder), methods=[found.method])
+        found._model = load_model(Path(folder), methods)
         found.classes_ = np.array(about["classes"])
         found._single = None if about["values"] is None else np.array(about["values"])
         found._dtype = np.dtype(np.int64)

@@ -18,7 +18,7 @@ from fewtags.methods import find_method, method_names
 from fewtags.scenes.draw import draw
 from fewtags.training.recipe import Recipe
 from fewtags.training.resolve import OPTIONS_ONLY
-from fewtags.utils.progress import Progress, duration, reporting, show_messages
+from fewtags.utils.progress import Progress, duration, reporting, shown_messages
 
 QUICK = ["--method", "d2l", "--size", "64", "--warmup", "2", "--epochs", "2"]
 TRAIN = ["train", "scenes:40", "--labelled", "0.3", *QUICK]
@@ -269,8 +269,8 @@ def test_ctrl_c_elsewhere_leaves_with_130(monkeypatch, capsys):
 
 def test_progress_says_how_far_and_how_long_in_plain_lines(monkeypatch, capsys):
     slow(monkeypatch)
-    show_messages()  # as the command line does
-    advance_by_three()
+    with shown_messages():  # as the command line does
+        advance_by_three()
     assert capsys.readouterr().err.splitlines() == LINES
 
 

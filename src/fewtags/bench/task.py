@@ -65,7 +65,8 @@ class Task:
     def _made(self, cell: Cell) -> dict[str, Any]:
         words = ["fewtags", "train", _without_path(self.data), "--method", cell.row.method, "--seed", str(cell.seed)]
         words += [] if cell.labelled is None else ["--labelled", f"{cell.labelled:.12g}"]
-        words += [word for key, value in self.options.items() for word in (f"--{key}", str(value))]
+        for key, value in self.options.items():
+            words += [f"--{key.replace('_', '-')}", *([] if value is True else [str(value)])]
         settings = _how(cell)["settings"]
         words += ["--set", *(f"{key}={value}" for key, value in settings.items())]
         versions = {name: version(name) for name in ("fewtags", "torch", "numpy")}
@@ -107,4 +108,4 @@ def commit() -> str | None:
 
 def _without_path(data: str) -> str:
     kind, colon, _ = data.partition(":")
-    return f"{kind}:PATH" if colon and kind in ("voc", "coco", "nus", "npy") else data
+    return f"{kind}:PATH" if colon and kind != "scenes" else data

@@ -26,8 +26,7 @@ class Format(str, Enum):
 Data = Annotated[
     str,
     typer.Argument(
-        metavar="DATA",
-        help="A folder with labels.csv, voc:PATH, coco:PATH, nus:PATH, npy:PATH, vectors:FILE, or scenes[:N].",
+        metavar="DATA", help="A folder with labels.csv, or KIND:PATH; `fewtags train --help` lists the kinds."
     ),
 ]
 Labels = Annotated[Path | None, typer.Option(metavar="FILE", help="The labels, if not DATA/labels.csv.")]

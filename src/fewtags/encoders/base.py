@@ -1,8 +1,8 @@
 """What an image becomes: the one contract between pixels and all that learns from them.
 
 An encoder says what it needs of the pixels, how backbones turn them into features, what it learns from the training
-images itself, where each part of its features lies in the image, and what is kept of it in a model. Files of this
-folder that define an encoder are found by their name, which is the word for it in `--features` and in model.json.
+images itself, where each part of its features lies in the image, and what is kept of it in a model. An encoder is a
+file of this folder, found by its name, which is the word for it in `--features` and in model.json.
 """
 
 import importlib
@@ -153,7 +153,7 @@ class Encoder(nn.Module):
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """What model.json says of it; `load_encoder` reads it."""
+        """What model.json says of it; `restore` reads it."""
 
     def tensors(self) -> dict[str, Tensor]:
         """What model.safetensors keeps of it."""
