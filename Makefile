@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint format benchmarks results docs screenshots
+.PHONY: demo test quick lint format benchmarks results docs screenshots
 .DEFAULT_GOAL := demo
 
 demo: .venv/ready
@@ -10,6 +10,10 @@ demo: .venv/ready
 
 test: .venv/ready-dev
 	$(BIN)/pytest
+
+# all but what trains, serves or builds something: an answer in a minute and a half
+quick: .venv/ready-dev
+	$(BIN)/pytest -m "not slow"
 
 lint: .venv/ready-dev
 	$(BIN)/ruff format --check src tests benchmarks

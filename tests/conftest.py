@@ -1,6 +1,5 @@
 """What all tests share: a cache of their own, so that nothing outside of the tests is read or written."""
 
-import logging
 import os
 import sys
 from pathlib import Path
@@ -21,15 +20,6 @@ def cache(tmp_path_factory) -> Path:
     folder.mkdir(exist_ok=True)
     os.environ["FEWTAGS_CACHE"] = str(folder)
     return folder
-
-
-@pytest.fixture(autouse=True)
-def messages_as_in_a_program_of_others():
-    """The command line lets messages go to standard error alone; a later call of the library must not find it so."""
-    log = logging.getLogger("fewtags")
-    log.handlers = [one for one in log.handlers if isinstance(one, logging.NullHandler)]
-    log.propagate = True
-    log.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(autouse=True)

@@ -17,8 +17,13 @@ def test_every_method_passes(name, check):
     check(lambda: make_method(name, {}))
 
 
-@pytest.mark.parametrize("features", ["crops", "evidence"])
-@pytest.mark.parametrize("name", method_names())
+# every method once, on either kind of features; those of the paper and of the default on both
+ONCE = [(name, ("crops", "evidence")[place % 2]) for place, name in enumerate(method_names())]
+BOTH = [(name, features) for name in ("d2l", "neighbours") for features in ("crops", "evidence")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "features"), sorted({*ONCE, *BOTH}))
 def test_every_method_trains_tags_and_evaluates_on_scenes(name, features, tmp_path, capsys):
     out = tmp_path / "run"
     quick = [

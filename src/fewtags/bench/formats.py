@@ -1,11 +1,10 @@
 """A table as terminal text, Markdown, CSV or LaTeX."""
 
-import csv
-import io
 from collections.abc import Sequence
 from typing import Any
 
 from fewtags.bench.tables import Entry, Table
+from fewtags.utils.files import csv_line
 
 GAP = 2  # characters between two columns on a terminal
 
@@ -40,17 +39,15 @@ def as_csv(tables: Sequence[Table]) -> str:
 
     Notes of a table are lines without numbers: the row is `note`, the column is the text.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["table", "row", "column", "mean", "std", "seeds", "wanted", "best", "noise"])
+    rows: list[list[object]] = [["table", "row", "column", "mean", "std", "seeds", "wanted", "best", "noise"]]
     for table in tables:
         for name, entries in table.lines:
             for column, one in zip(table.columns, entries, strict=True):
                 mean, std = ("" if value is None else f"{value:.3f}" for value in (one.mean, one.std))
-                writer.writerow([table.title, name, column, mean, std, one.seeds, one.wanted, int(one.best),
-                                 int(one.tied)])  # fmt: skip
-        writer.writerows([table.title, "note", note, "", "", "", "", "", ""] for note in table.notes)
-    return text.getvalue()
+                counts = [one.seeds, one.wanted, int(one.best), int(one.tied)]
+                rows.append([table.title, name, column, mean, std, *counts])
+        rows += [[table.title, "note", note, "", "", "", "", "", ""] for note in table.notes]
+    return "".join(csv_line(map(str, row)) for row in rows)
 
 
 def as_latex(tables: Sequence[Table]) -> str:
