@@ -1,5 +1,6 @@
 """A table as terminal text, Markdown, CSV or LaTeX."""
 
+import io
 from collections.abc import Sequence
 from typing import Any
 
