@@ -15,6 +15,7 @@ from fewtags.bench.live import Live
 from fewtags.bench.records import read_records
 from fewtags.bench.runner import run_grid
 from fewtags.errors import UserError
+from fewtags.utils.progress import show_messages
 from small_grids import QUICK, alive, bench, cell, children, odd_methods, pictures, small_grid  # noqa: F401
 from small_runs import model
 
@@ -52,7 +53,9 @@ def test_a_grid_runs_in_processes_and_a_second_time_has_nothing_to_do(pictures, 
     cells = load_grid(tmp_path / "b").cells
     assert [one.cell for one in read_records(tmp_path / "b")] == list(cells)
     record = read_records(tmp_path / "b")[1]
-    assert record.made["command"].startswith(f"fewtags train {pictures} --method d2l --seed 1 --tune heads --size 64")
+    told = record.made["command"]
+    assert told.startswith(f"fewtags train {pictures} --method d2l --seed 1 ")
+    assert all(f" {words} " in told for words in ("--tune heads", "--size 64", "--warmup 1", "--epochs 2"))
     assert {"commit", "versions", "cores"} <= record.made.keys()
     assert {"map", "cf1", "of1"} <= record.draws.keys()
     assert record.cpu_seconds > 0
@@ -189,6 +192,7 @@ def test_features_are_computed_once_before_the_cells(pictures, tmp_path, monkeyp
 
 
 def test_the_live_table_counts(capsys):
+    show_messages()  # as the command line does
     cells = [cell("asl", share, seed) for share in (0.05, None) for seed in (1, 2)]
     live = told(cells, Event("running", cells[0]), Event("done", cells[0]), Event("running", cells[1]), Event(),
                 Event("failed", cells[2], "no reason"))  # fmt: skip

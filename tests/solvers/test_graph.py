@@ -167,7 +167,7 @@ def test_more_images_than_an_exact_search_bears_name_the_line_to_run(monkeypatch
     find_neighbours(vectors(10), 3)
     find_neighbours(vectors(20), 3, vectors(10))  # the bank is what is searched
     for bank in (None, vectors(11)):
-        with pytest.raises(UserError, match=r"11 images are too many.*pip install.*fewtags\[scale\]"):
+        with pytest.raises(UserError, match=r"11 images are too many.*pip install 'faiss-cpu>="):
             find_neighbours(vectors(11), 3, bank)
 
 

@@ -69,8 +69,9 @@ class Job:
         return self.config.recipe
 
     def preparation(self, fabric: Fabric, stop: StopRequest, workers: int | None = None) -> Preparation:
-        """How the images are read."""
-        spare = max(0, (os.cpu_count() or 1) - 1)
+        """How the images are read; workers: processes that read pixels, by default one for two cores."""
+        cores = os.cpu_count() or 1
+        spare = 0 if cores <= 2 else min(8, cores // 2)
         return Preparation(
             encoder=self.encoder,
             recipe=self.recipe,
