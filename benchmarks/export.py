@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fewtags.encoders import forward
+from fewtags.encoders import crops, evidence
 from fewtags.encoders.runtime import TorchEngine
 from fewtags.model.onnx_export import export_onnx
 from fewtags.model.onnx_tagger import OnnxTagger
@@ -20,7 +20,7 @@ from fewtags.model.tagger import Tagger
 
 
 class RandomImages:
-    """Images drawn from their numbers: noise in cells of 1 to 64 px between two colours, 16 to 600 px a side."""
+    """Images drawn from their numbers: noise in cells of 1 to 64 px between two colours, 16 to 600 px per side."""
 
     def image(self, name: str) -> Image.Image:
         """The image of this number."""
@@ -36,13 +36,14 @@ class RandomImages:
 
 
 def main(run: Path, count: int) -> None:
-    forward.make_engine = lambda reader, device: TorchEngine(reader, device)  # type: ignore[assignment]
+    for module in (crops, evidence):
+        module.make_engine = lambda reader, device: TorchEngine(reader, device)  # type: ignore[assignment]
     names = [str(number) for number in range(count)]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.onnx"
         export_onnx(run, file)
         taggers = (Tagger(run), OnnxTagger(file))
-        ours, theirs = (np.stack([scores for _, scores in one.scores(names, RandomImages())]) for one in taggers)
+        ours, theirs = (np.stack([found.value for found in one.scores(names, RandomImages())]) for one in taggers)
         limits = np.array(list(taggers[0].thresholds.values()))
     middle = np.median(ours, axis=0) + 1e-6  # half of the images reach it: more decisions, and closer ones
     for name, thresholds in (("its own thresholds", limits), ("the medians as thresholds", middle)):

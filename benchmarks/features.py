@@ -19,12 +19,13 @@ import torch
 
 from fewtags.backbones.base import build_backbone
 from fewtags.data import read
-from fewtags.encoders.evidence import EvidenceTable
+from fewtags.encoders.base import EncoderSettings
+from fewtags.encoders.evidence import Evidence
+from fewtags.encoders.extract import extract, fingerprints
 from fewtags.encoders.runtime import BATCH, make_engine
 from fewtags.encoders.windows import make_readers, square
 from fewtags.scenes.draw import draw
-from fewtags.training.prepare import Features, fill, fingerprints
-from fewtags.training.run_folder import StopRequest
+from fewtags.utils.stopping import StopRequest
 
 SIZE = 448
 BACKBONES = ("efficientnet_lite0", "efficientnet_lite2")
@@ -46,11 +47,10 @@ def stage(folder: Path, cache: Path) -> float:
     catalogue = read(str(folder))
     keys = fingerprints(catalogue, {})
     one = SimpleNamespace(global_rank=0, world_size=1, is_global_zero=True)
-    how = SimpleNamespace(fabric=one, stop=StopRequest())
-    table = EvidenceTable(readers(), SIZE, torch.device("cpu"))
+    encoder = Evidence([build_backbone(name) for name in BACKBONES], EncoderSettings(size=SIZE))
+    extraction = encoder.extraction("plain", torch.device("cpu"))
     began = time.perf_counter()
-    wanted = Features(table.stores, "windows to features", table.compute)
-    fill(wanted, catalogue, keys, np.arange(len(catalogue)), {}, how)  # type: ignore[arg-type]
+    extract(extraction, catalogue, keys, np.arange(len(catalogue)), {}, one, StopRequest())  # type: ignore[arg-type]
     return time.perf_counter() - began
 
 

@@ -15,9 +15,10 @@ import numpy as np
 import torch
 
 from fewtags.backbones.base import build_backbone
+from fewtags.encoders.base import EncoderSettings
+from fewtags.encoders.crops import Crops
 from fewtags.encoders.runtime import BATCH, OnnxEngine, TorchEngine
 from fewtags.methods import make_method
-from fewtags.methods.parts.heads import Adapter, Heads
 from fewtags.model.network import Network
 from fewtags.model.saved import Model, ModelInfo, save_model
 from fewtags.model.tagger import Tagger
@@ -33,33 +34,21 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def make_model(folder: Path) -> None:
-    backbone = build_backbone("efficientnet_lite0")
-    names = list(make_method("asl", {"patches": PATCHES}).head_names)
+    encoder = Crops([build_backbone("efficientnet_lite0")], EncoderSettings(size=SIZE, patches=PATCHES))
+    method = make_method("asl", {"patches": PATCHES})
     info = ModelInfo(
         fewtags="benchmark",
         method="asl",
-        method_settings={},
+        method_settings=method.model_dump(),
         tags=[f"tag{number}" for number in range(20)],
         thresholds=[0.5] * 20,
-        backbone="efficientnet_lite0",
-        input_shift=[backbone.shift.flatten().tolist()],
-        input_scale=[backbone.scale.flatten().tolist()],
-        features="crops",
-        blocks="both",
-        components=None,
-        size=SIZE,
-        patches=PATCHES,
-        patch_source="resized",
-        patch_size="full",
-        merge="logits",
-        alpha=1.0,
-        heads=names,
-        adapter=512,
-        frozen=True,
         learned_from=0,
+        adapter=512,
+        features="crops",
+        **encoder.state(),
     )
-    top = Network(Adapter(backbone.width, 512), Heads(backbone.width, 20, names))
-    save_model(folder, Model(info, [backbone], top, None))
+    network = Network(method.build_body(encoder.width, 512), method.restore_heads(encoder.width, 20, 0))
+    save_model(folder, Model(info, encoder, network, method))
 
 
 def bare_forward(engine: OnnxEngine, pictures: np.ndarray) -> None:

@@ -29,7 +29,7 @@ from torch import Tensor
 from fewtags.backbones.base import build_backbone
 from fewtags.data import Catalogue, Role, read
 from fewtags.encoders.runtime import BATCH, exported
-from fewtags.encoders.windows import Evidence, make_readers, square
+from fewtags.encoders.windows import WindowReader, make_readers, square
 from fewtags.metrics.multilabel import mean_average_precision
 from fewtags.scenes.draw import draw
 from fewtags.solvers.regression import fit_regression
@@ -66,7 +66,7 @@ def onnx_engine(file: Path) -> Engine:
     return lambda pictures: session.run(None, {"pictures": pictures})[0][:, 0]
 
 
-def torch_engine(reader: Evidence, bfloat16: bool) -> Engine:
+def torch_engine(reader: WindowReader, bfloat16: bool) -> Engine:
     """Eager torch, channels last."""
     folded = reader.folded().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -78,7 +78,7 @@ def torch_engine(reader: Evidence, bfloat16: bool) -> Engine:
     return run
 
 
-def int8_file(reader: Evidence, calibration: Pictures, folder: Path) -> Path:
+def int8_file(reader: WindowReader, calibration: Pictures, folder: Path) -> Path:
     """The convolutions in int8, a scale for each channel of their weights; classifier and softmax stay float32."""
     file = folder / f"{reader.name}-int8.onnx"
     logging.disable(logging.WARNING)  # it advises folding norms, which `folded` has done
@@ -98,7 +98,7 @@ def int8_file(reader: Evidence, calibration: Pictures, folder: Path) -> Path:
     return file
 
 
-def float16_file(reader: Evidence, folder: Path) -> Path:
+def float16_file(reader: WindowReader, folder: Path) -> Path:
     file = folder / f"{reader.name}-float16.onnx"
     onnx.save(convert_float_to_float16(onnx.load(exported(reader.folded(), SIZE)), keep_io_types=True), file)
     return file
@@ -120,7 +120,7 @@ def why_no_bfloat16() -> str:
     return ""
 
 
-def compare(reader: Evidence, engines: dict[str, Engine], pictures: Pictures, rounds: int) -> None:
+def compare(reader: WindowReader, engines: dict[str, Engine], pictures: Pictures, rounds: int) -> None:
     """Print every engine's speed over the first one's and the cosine of the blocks of their features."""
     times: dict[str, list[float]] = {name: [] for name in engines}
     found = {}
@@ -138,7 +138,7 @@ def compare(reader: Evidence, engines: dict[str, Engine], pictures: Pictures, ro
         print(f"{reader.name} {name}: speed / {first} {speed}, cosines {cosines(reader, found[first], found[name])}")
 
 
-def cosines(reader: Evidence, wanted: NDArray[np.float32], given: NDArray[np.float32]) -> str:
+def cosines(reader: WindowReader, wanted: NDArray[np.float32], given: NDArray[np.float32]) -> str:
     """The mean over pictures for every block."""
     ends = np.cumsum([0, *(block.width for block in reader.blocks)])
     parts = []
@@ -161,7 +161,7 @@ def photographs(catalogue: Catalogue, rows: NDArray[np.int64]) -> Pictures:
 
 
 def compare_map(
-    readers: list[Evidence], engines: dict[str, list[Engine]], catalogue: Catalogue, rows: NDArray[np.int64]
+    readers: list[WindowReader], engines: dict[str, list[Engine]], catalogue: Catalogue, rows: NDArray[np.int64]
 ) -> None:
     """Print the held-out mAP of every precision for each backbone and for all; the first LABELLED rows are learnt."""
     targets = torch.from_numpy(catalogue.targets[rows])

@@ -43,13 +43,12 @@ def main():
         job = resolve(TrainOptions.of({"data": given.data, "labelled": given.labelled, "seed": seed, "tune": "heads"}))
         catalogue, encoder = job.catalogue, job.encoder
         keys = fingerprints(catalogue, {})
-        stores = encoder._stores()
         labelled = catalogue.rows(Role.LABELLED)
-        choice = encoder.choose([keys[row] for row in labelled], torch.from_numpy(catalogue.targets[labelled]), stores)
+        choice = encoder.choose([keys[row] for row in labelled], torch.from_numpy(catalogue.targets[labelled]))
 
-        def vectors(rows, blocks=choice.blocks, keys=keys, encoder=encoder, stores=stores):
+        def vectors(rows, blocks=choice.blocks, keys=keys, encoder=encoder):
             parts = [[keys[row] for row in rows[start : start + 512]] for start in range(0, len(rows), 512)]
-            return np.concatenate([encoder.read(some, blocks, stores)[:, 0].astype(np.float32) for some in parts])
+            return np.concatenate([encoder.read(some, blocks)[:, 0].astype(np.float32) for some in parts])
 
         train = np.concatenate([labelled, catalogue.rows(Role.UNLABELLED)])
         known = catalogue.targets[train].copy()

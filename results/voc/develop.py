@@ -12,14 +12,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from fewtags.data import Catalogue, Role, read
-from fewtags.metrics import mean_average_precision
 from fewtags.backbones.base import build_backbone
+from fewtags.data import Catalogue, Role, read
+from fewtags.encoders.base import make_encoder
+from fewtags.metrics import mean_average_precision
 from fewtags.training.build import build_network, make_fabric
-from fewtags.training.config import resolve
+from fewtags.training.config import resolve_settings
 from fewtags.training.loop import Loop, Observer
 from fewtags.training.prepare import Preparation, prepare
-from fewtags.training.run_folder import StopRequest
+from fewtags.utils.stopping import StopRequest
 
 SEEDS, TRAINING = (1001, 1002, 1003), 4285
 
@@ -47,16 +48,15 @@ def measure(catalogue: Catalogue, seed: int, variant: str) -> dict[str, float]:
     counts = {role: len(catalogue.rows(role)) for role in Role}
     labelled, unlabelled = counts[Role.LABELLED], counts[Role.UNLABELLED]
     share = labelled / (labelled + unlabelled)
-    method, recipe = resolve(name, "heads", "ours", share, True, given, settings, labelled, unlabelled)
+    method, recipe = resolve_settings(name, "heads", "ours", share, True, given, settings, labelled, unlabelled)
     fabric = make_fabric(recipe)
     backbones = [build_backbone(one) for one in names]
-    how = Preparation(
-        backbones, recipe, method.patches, method.uses_unlabelled, method.draws_views, 0, fabric, StopRequest()
-    )
+    encoder = make_encoder(recipe.features, backbones, recipe.encoder_settings(method.patches))
+    how = Preparation(encoder, recipe, method.uses_unlabelled, method.draws_views, 0, fabric, StopRequest())
     ready = prepare(catalogue, how)
-    network = build_network(backbones[0], ready.supply, method, recipe, len(catalogue.tags), fabric)
+    network = build_network(encoder, ready.source, method, recipe, len(catalogue.tags), fabric)
     last = Last()
-    loop = Loop(network, ready.supply.source, method, recipe, ready.targets, fabric, last)
+    loop = Loop(network, ready.source, method, recipe, ready.targets, fabric, last)
     chosen = loop.run()
     assert ready.targets.test is not None  # noqa: S101 - for the type checker
     final = mean_average_precision(loop.scores("test", "plain", chosen).numpy(), ready.targets.test.numpy())

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from fewtags import api
-from fewtags.review.session import open_desk
+from fewtags.review.session import open_session
 from fewtags.training.run_folder import RunFolder
 
 HERE = Path(__file__).parent
@@ -75,18 +75,18 @@ def decide(run: api.Run, copy: Path, chosen_by: str, seed: int) -> dict[str, int
         subprocess.run(["cp", "-r", run.path, copy], check=True)
     folder = RunFolder(copy)
     catalogue = api.data_of(folder)
-    desk = open_desk(folder, catalogue)
+    session = open_session(folder, catalogue)
     place = {name: row for row, name in enumerate(catalogue.names)}
     unlabelled = set(folder.split()["unlabelled"])
-    queue = [number for number in desk.queue("teach") if desk.material.names[number] in unlabelled]
+    queue = [number for number in session.queue("teach") if session.data.names[number] in unlabelled]
     if chosen_by == "drawn":
         queue = [int(number) for number in np.random.default_rng(seed).permutation(sorted(queue))]
-    if not desk.progress()["decisions"]:
+    if not session.progress()["decisions"]:
         for number in queue[:REVIEWED]:
-            truth = catalogue.targets[place[desk.material.names[number]]]
-            desk.decide([(number, tag, "yes" if yes == 1 else "no") for tag, yes in enumerate(truth)])
-    answers = desk.log.answers
-    return {"images": desk.progress()["touched"], "yes": sum(answer == "yes" for answer in answers.values())}
+            truth = catalogue.targets[place[session.data.names[number]]]
+            session.decide([(number, tag, "yes" if yes == 1 else "no") for tag, yes in enumerate(truth)])
+    answers = session.log.answers
+    return {"images": session.progress()["touched"], "yes": sum(answer == "yes" for answer in answers.values())}
 
 
 def write(file: Path, rows: list[dict[str, object]]) -> None:

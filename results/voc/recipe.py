@@ -24,21 +24,23 @@ import numpy as np
 import torch
 from develop import development_split
 
-from fewtags.data import Catalogue, Role, hide, read
-from fewtags.metrics import summarise
-from fewtags.encoders.windows import make_readers
 from fewtags.backbones.base import build_backbone
+from fewtags.data import Catalogue, Role, hide, read
+from fewtags.encoders.base import EncoderSettings, Images
+from fewtags.encoders.evidence import Evidence
+from fewtags.encoders.extract import fingerprints
+from fewtags.encoders.store import Stored
+from fewtags.metrics import summarise
 from fewtags.thresholds import metric_adaptive
 from fewtags.training.build import build_network, make_fabric
-from fewtags.training.config import resolve
-from fewtags.encoders.evidence import EvidenceTable
+from fewtags.training.config import resolve_settings
 from fewtags.training.loop import Loop
-from fewtags.training.prepare import ROLES, Supply, fingerprints, targets_of
-from fewtags.training.source import FeatureSource, Stored
+from fewtags.training.prepare import ROLES, targets_of
+from fewtags.training.source import FeatureSource
 
 HERE = Path(__file__).parent
 LITE0, BOTH = "efficientnet_lite0", "efficientnet_lite0+efficientnet_lite2"
-REGRESSION = {"learner": "regression", "share": "0", "epochs": "1"}
+REGRESSION = {"learner": "regression", "share": "0"}
 SEEDS = (1, 2, 3, 4, 5)
 SHARES = (0.01, 0.10, 0.15, 0.20)  # with seed 1
 
@@ -77,7 +79,7 @@ ROWS = [
     row(BOTH, 448, "pooled", "student", "neighbours", ALONE),
     row(BOTH, 448, "evidence", "logistic regression", "neighbours", REGRESSION),
     row(BOTH, 448, "both", "logistic regression", "neighbours", REGRESSION),
-    row(BOTH, 448, "both", "regression and neighbours", "neighbours", {"learner": "regression", "epochs": "1"} | BANK),
+    row(BOTH, 448, "both", "regression and neighbours", "neighbours", {"learner": "regression"} | BANK),
     row(BOTH, 448, "both", "student without the graph", "neighbours", {"share": "0"} | ALONE),
     row(BOTH, 448, "both", "student", "neighbours", ALONE),
     row(BOTH, 448, "both", "student and neighbours", "neighbours", BANK),
@@ -99,31 +101,34 @@ class Features:
     """Everything that one kind of features needs once."""
 
     def __init__(self, voc: Catalogue, keys: list[bytes], each: Row, patches: int) -> None:
-        self._voc, self._each = voc, each
+        self._each, self._keys = each, keys
         self._where = {name: place for place, name in enumerate(voc.names)}
-        self.backbones = [build_backbone(one).eval() for one in each.backbone.split("+")]
+        self._voc = voc
         # at 224 px the pooled vector is that of the half-size reading of 448: no pass of its own is needed
         size = 448 if each.features == "pooled" else each.size
-        table = EvidenceTable(make_readers(self.backbones, size, patches), size, torch.device("cpu"))
-        if any((store.rows(keys) < 0).any() for store in table.stores):
+        backbones = [build_backbone(one).eval() for one in each.backbone.split("+")]
+        self._settings = EncoderSettings(size=size, patches=patches, blocks=each.features)
+        self.encoder = Evidence(backbones, self._settings)
+        if any((store.rows(keys) < 0).any() for store in self.encoder.stores):
             raise SystemExit(
                 f"features of {each.backbone} at {size} px are missing; compute them once: fewtags train voc:PATH "
                 f"--labelled 0.05 --features evidence --backbone {each.backbone} --size {size}"
             )
-        self._table, self._keys = table, keys
         self._projected: dict[frozenset[int], np.ndarray] = {}
 
-    def supply(self, catalogue: Catalogue, recipe) -> Supply:
+    def source(self, catalogue: Catalogue, recipe, fabric) -> FeatureSource:
         """What the loop reads of a catalogue with its roles."""
-        each = self._each
         rows = {part: np.array([self._where[catalogue.names[r]] for r in catalogue.rows(role)], np.int64)
                 for part, role in ROLES.items()}  # fmt: skip
         training = frozenset([*rows["labelled"].tolist(), *rows["unlabelled"].tolist()])
         if training not in self._projected:
-            components = self._table.components([self._keys[r] for r in training], each.features, recipe.components)
-            self._projected = {training: self._table.project(self._keys, each.features, components)}
+            self.encoder.settings = replace(self._settings, components=recipe.components)
+            images = [Images(self._voc.images, [], [self._keys[r] for r in rows[part]]) for part in ("labelled", "unlabelled")]
+            self.encoder.fit(*images, torch.empty(0), fabric)
+            every = Images(self._voc.images, list(self._voc.names), self._keys)
+            self._projected = {training: self.encoder.stored("plain", every).features}
         found = self._projected[training]
-        return Supply(FeatureSource({part: Stored(found, some) for part, some in rows.items()}), found.shape[-1])
+        return FeatureSource({part: Stored(found, some) for part, some in rows.items()})
 
 
 def measure(features: Features, catalogue: Catalogue, each: Row, seed: int) -> dict[str, float]:
@@ -132,14 +137,14 @@ def measure(features: Features, catalogue: Catalogue, each: Row, seed: int) -> d
     labelled, unlabelled = (len(catalogue.rows(role)) for role in (Role.LABELLED, Role.UNLABELLED))
     given = {"seed": seed, "size": each.size, "features": "evidence"}
     share = labelled / (labelled + unlabelled)
-    method, recipe = resolve(
+    method, recipe = resolve_settings(
         each.method, "heads", "ours", share, True, given, dict(each.settings), labelled, unlabelled
     )
     fabric = make_fabric(recipe)
-    supply = features.supply(catalogue, recipe)
+    source = features.source(catalogue, recipe, fabric)
     targets = targets_of(catalogue)
-    network = build_network(features.backbones[0], supply, method, recipe, len(catalogue.tags), fabric)
-    loop = Loop(network, supply.source, method, recipe, targets, fabric)
+    network = build_network(features.encoder, source, method, recipe, len(catalogue.tags), fabric)
+    loop = Loop(network, source, method, recipe, targets, fabric)
     chosen = loop.run()
     known, truth = targets.labelled.numpy(), targets.test.numpy()
     thresholds = metric_adaptive(loop.scores("labelled", "plain", chosen).numpy(), known, "f1")

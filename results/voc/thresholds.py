@@ -14,14 +14,16 @@ from develop import development_split
 from recipe import BOTH, Features, Row
 
 from fewtags.data import Role, read
+from fewtags.encoders.extract import fingerprints
+from fewtags.methods import make_method
 from fewtags.metrics import f1_scores
-from fewtags.metrics.estimate import decide_without_own, thresholds_for
+from fewtags.metrics.estimate import out_of_fold_decisions, thresholds_for
 from fewtags.thresholds import decide, metric_adaptive
-from fewtags.training import estimate
+from fewtags.training import crossfit
 from fewtags.training.build import build_network, make_fabric
-from fewtags.training.config import resolve
+from fewtags.training.config import resolve_settings
 from fewtags.training.loop import Loop, Observer
-from fewtags.training.prepare import fingerprints, targets_of
+from fewtags.training.prepare import targets_of
 
 
 def main(path: str, cases: list[str]) -> None:
@@ -38,24 +40,25 @@ def main(path: str, cases: list[str]) -> None:
         others = len(catalogue.rows(Role.UNLABELLED))
         given = {"seed": seed, "size": 448, "features": "evidence"}
         share = labelled / (labelled + others)
-        method, recipe = resolve("neighbours", "heads", "ours", share, True, given, {}, labelled, others)
+        method, recipe = resolve_settings("neighbours", "heads", "ours", share, True, given, {}, labelled, others)
         fabric, targets = make_fabric(recipe), targets_of(catalogue)
-        supply = features.supply(catalogue, recipe)
-        network = build_network(features.backbones[0], supply, method, recipe, len(catalogue.tags), fabric)
-        loop = Loop(network, supply.source, method, recipe, targets, fabric)
+        source = features.source(catalogue, recipe, fabric)
+        network = build_network(features.encoder, source, method, recipe, len(catalogue.tags), fabric)
+        loop = Loop(network, source, method, recipe, targets, fabric)
         scores, truth = loop.scores("test", "plain", loop.run()).numpy(), targets.test.numpy()
-        config = SimpleNamespace(method="neighbours", method_settings=method.model_dump())
-        job = SimpleNamespace(recipe=recipe, config=config, backbones=features.backbones)
+        settings = method.model_dump()
+        config = SimpleNamespace(build_method=lambda chosen, own=settings: make_method("neighbours", {**own, **chosen}))
+        job = SimpleNamespace(recipe=recipe, config=config)
         known = targets.labelled.numpy()
-        fold = estimate._fold_of([key_of[catalogue.names[r]] for r in catalogue.rows(Role.LABELLED)], known, 5)
-        prepared = SimpleNamespace(supply=supply, targets=targets)
-        held = estimate.cross_fitted(job, prepared, loop, fold, Observer())
+        fold = crossfit._fold_of([key_of[catalogue.names[r]] for r in catalogue.rows(Role.LABELLED)], known, 5)
+        prepared = SimpleNamespace(source=source, encoder=features.encoder, targets=targets)
+        held = crossfit.cross_fitted(job, prepared, loop, fold, Observer())
         rules = {"single best": metric_adaptive(held, known, "f1")}
         rules["mean over draws"] = thresholds_for(held, known, "balance")
         for name, thresholds in rules.items():
             found = f1_scores(decide(scores, thresholds), truth)
             print(f"{case} {name}: CF1 {100 * found['cf1']:.1f} OF1 {100 * found['of1']:.1f}", flush=True)
-        found = f1_scores(decide_without_own(held, known, fold, "balance"), known)
+        found = f1_scores(out_of_fold_decisions(held, known, fold, "balance"), known)
         print(f"{case} estimated: CF1 {100 * found['cf1']:.1f} OF1 {100 * found['of1']:.1f}", flush=True)
 
 

@@ -484,7 +484,7 @@ def encoder_of(patches=1):
 
 
 def stores_of(encoder):
-    return encoder.extraction("plain", CPU).stores
+    return encoder.extraction("plain", CPU).stores()
 
 
 def read(encoder, keys, blocks):
@@ -712,7 +712,7 @@ def test_without_any_map_there_is_nothing_to_choose():
 def test_with_few_labelled_images_both_kinds_are_taken_unasked(tmp_path, shown, monkeypatch, labelled, asked):
     calls = []
 
-    def choose(self, keys, targets, stores, tick):
+    def choose(self, keys, targets, tick):
         calls.append((len(keys), len(targets)))
         return Choice("evidence", {"evidence": 0.5})
 

@@ -272,7 +272,7 @@ def test_what_one_process_has_computed_already_stays_its_own_part(tmp_path, engi
         plain = one.encoder.extraction("plain", CPU)
         extracting.extract(plain, catalogue, keys, np.arange(12), {}, one.fabric, one.stop)
     assert engine.pictures == 12
-    assert how[0].encoder.extraction("plain", CPU).stores[0].rows(keys).min() >= 0
+    assert how[0].encoder.extraction("plain", CPU).stores()[0].rows(keys).min() >= 0
 
 
 def test_features_that_another_machine_kept_elsewhere_are_missed_aloud(tmp_path, engine, own_cache, monkeypatch):

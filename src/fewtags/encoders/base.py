@@ -63,7 +63,7 @@ class Extraction(NamedTuple):
     """One pass over the images: what is computed, and where it is kept."""
 
     title: str  # shown while it runs
-    stores: Sequence[FeatureStore]
+    stores: Callable[[], Sequence[FeatureStore]]  # asked for when something is kept; tagging keeps nothing
     prepare: Callable[[Image.Image, bytes], Any]  # an image and the key of its content -> what the backbones are shown
     compute: Callable[
         [list[Any]], list[list[NDArray[np.float32]]]

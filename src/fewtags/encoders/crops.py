@@ -69,11 +69,11 @@ class Crops(Encoder):
         def compute(images: list[list[Pictures]]) -> list[list[NDArray[np.float32]]]:
             return [[row] for row in _pooled_views(engine, images)]
 
-        return Extraction(f"{view} views to features", [self._store(view)], prepare, compute, engine.in_threads)
+        return Extraction(f"{view} views to features", lambda: [self.store(view)], prepare, compute, engine.in_threads)
 
     def stored(self, view: str, images: Images) -> Stored:
         """Rows of the store, memory-mapped."""
-        store = self._store(view)
+        store = self.store(view)
         return Stored(store.array(), store.rows_of_all(images.keys))
 
     def made_from(self, view: str) -> dict[str, object]:
@@ -94,7 +94,8 @@ class Crops(Encoder):
     def _draws(self, view: str) -> int:
         return self.settings.strong_draws if view == "strong" else 1
 
-    def _store(self, view: str) -> FeatureStore:
+    def store(self, view: str) -> FeatureStore:
+        """Where the features of a view are kept."""
         made_from = self.made_from(view)
         return FeatureStore(
             store_folder(cache_folder(), made_from), (self._draws(view), self.parts, self.width), made_from

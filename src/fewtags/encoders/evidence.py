@@ -5,6 +5,7 @@ and what is chosen is reduced to the principal components of the training images
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -102,7 +103,7 @@ class Evidence(Encoder):
             return [self._rows(found) for found in by_image]
 
         in_threads = all(engine.in_threads for engine in engines)
-        return Extraction("extracting features", self._stores(), prepare, compute, in_threads)
+        return Extraction("extracting features", lambda: self.stores, prepare, compute, in_threads)
 
     def _rows(self, found: Sequence[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
         """What goes into each store: the whole image, and the patches apart from it."""
@@ -120,7 +121,8 @@ class Evidence(Encoder):
             "kind": part,
         }
 
-    def _stores(self) -> list[FeatureStore]:
+    @cached_property
+    def stores(self) -> list[FeatureStore]:
         """Of whole images, one per backbone, then of patches: whole images serve every number of patches."""
         kept = {"evidence": 1, **({"windows": self.parts - 1} if self.parts > 1 else {})}
         return [self._store(reader, part, count) for part, count in kept.items() for reader in self._readers]
@@ -129,8 +131,9 @@ class Evidence(Encoder):
         made_from = self.made_from(reader, part)
         return FeatureStore(store_folder(cache_folder(), made_from), (1, count, reader.width), made_from)
 
-    def read(self, keys: Sequence[bytes], blocks: Blocks, stores: Sequence[FeatureStore]) -> NDArray[np.float16]:
-        """Stored columns of these blocks [n, parts, D]."""
+    def read(self, keys: Sequence[bytes], blocks: Blocks, whole: bool = False) -> NDArray[np.float16]:
+        """Stored columns of these blocks [n, parts, D], or of whole images only [n, 1, D]."""
+        stores = self.stores[: len(self.readers)] if whole else self.stores
         columns = []
         for place, reader in enumerate(self._readers):
             kept = stores[place :: len(self.readers)]
@@ -140,26 +143,19 @@ class Evidence(Encoder):
 
     def fit(self, labelled: Images, unlabelled: Images, targets: Tensor, fabric: Fabric) -> None:
         """Choose the kind of features by the labelled images, then the components of all training images."""
-        stores = self._stores()
         if self.settings.blocks == "choose" and len(labelled.keys) >= MIN_LABELLED and fabric.is_global_zero:
             with Progress("trying features on the labelled images", len(KINDS)) as progress:
-                self.choice = self.choose(labelled.keys, targets, stores, progress.advance)
+                self.choice = self.choose(labelled.keys, targets, progress.advance)
         if fabric.world_size > 1:  # rounding may differ between machines: one of them decides
             self.choice = fabric.broadcast(self.choice)
         if not fabric.is_global_zero:
             fabric.barrier()  # the first process fits and keeps them
-        self.components = self._fit_components([*labelled.keys, *unlabelled.keys], stores)
+        self.components = self._fit_components([*labelled.keys, *unlabelled.keys])
         if fabric.is_global_zero and fabric.world_size > 1:
             fabric.barrier()
         self.width = self.components.count
 
-    def choose(
-        self,
-        keys: Sequence[bytes],
-        targets: Tensor,
-        stores: Sequence[FeatureStore] | None = None,
-        tick: Callable[[], None] = lambda: None,
-    ) -> Choice:
+    def choose(self, keys: Sequence[bytes], targets: Tensor, tick: Callable[[], None] = lambda: None) -> Choice:
         """By the labelled images: each kind is tried in five folds, near ties go to both.
 
         keys and targets [N, K] of the labelled images; tick: called after each kind.
@@ -171,19 +167,18 @@ class Evidence(Encoder):
         known = targets[torch.from_numpy(few)]
         tried: dict[str, float] = {}
         for kind in KINDS:
-            wholes = self.read([keys[row] for row in few], kind, stores or self._stores())[:, 0]
+            wholes = self.read([keys[row] for row in few], kind, whole=True)[:, 0]
             tried[kind] = select_strength(coordinates(torch.from_numpy(wholes).double()), known, (0.003, 0.03)).map
             tick()
         best = max(tried.values())
         return Choice("both" if tried["both"] >= best - NEAR else max(KINDS, key=tried.__getitem__), tried)
 
-    def _fit_components(self, keys: Sequence[bytes], stores: Sequence[FeatureStore]) -> Components:
+    def _fit_components(self, keys: Sequence[bytes]) -> Components:
         blocks = self.choice.blocks
-        wholes = stores[: len(self.readers)]
         made_from = [self.made_from(reader, "evidence") for reader in self._readers]
 
         def read(some: Sequence[bytes]) -> NDArray[np.float16]:
-            parts = [self.read(some[start : start + ROWS], blocks, wholes) for start in range(0, len(some), ROWS)]
+            parts = [self.read(some[start : start + ROWS], blocks, whole=True) for start in range(0, len(some), ROWS)]
             return np.concatenate(parts)[:, 0]
 
         return kept_components(keys, read, self.settings.components, blocks, [made_from, blocks])
@@ -192,10 +187,10 @@ class Evidence(Encoder):
         """Reduced to components, in memory."""
         if self.components is None:
             raise RuntimeError("fit comes first")
-        stores, keys = self._stores(), images.keys
+        keys = images.keys
         found = np.empty((len(keys), 1, self.parts, self.width), np.float32)
         for start in range(0, len(keys), ROWS):
-            some = self.read(keys[start : start + ROWS], self.choice.blocks, stores)
+            some = self.read(keys[start : start + ROWS], self.choice.blocks)
             found[start : start + ROWS, 0] = self.components.project(some)
         return Stored(found, np.arange(len(keys)))
 

@@ -44,7 +44,7 @@ def extract(
     stop: StopRequest,
 ) -> None:
     """Compute the features of these rows that the stores do not hold yet; images that cannot be used go to `bad`."""
-    stores = extraction.stores
+    stores = extraction.stores()
     usable = [int(row) for row in rows if int(row) not in bad]
     there = np.stack([store.rows([keys[row] for row in usable]) for store in stores]).min(axis=0)
     missing = list({keys[row]: row for row, place in zip(usable, there, strict=True) if place < 0}.values())
