@@ -488,7 +488,7 @@ def stores_of(encoder):
 
 
 def read(encoder, keys, blocks):
-    return encoder.read(keys, blocks, stores_of(encoder))
+    return encoder.read(keys, blocks)
 
 
 def test_every_picture_is_shown_to_every_backbone_once_and_then_only_new_ones(tmp_path, shown):
