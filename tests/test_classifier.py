@@ -14,6 +14,8 @@ import fewtags
 from fewtags import FewTagsClassifier
 from fewtags.metrics import mean_average_precision
 
+pytestmark = pytest.mark.slow
+
 CANNOT = {
     "check_classifiers_classes": "its labels are -1 and 1, and -1 means unlabelled, as in sklearn.semi_supervised",
     "check_classifiers_train": "it wants the larger of two probabilities; a tag has a threshold of its own here",

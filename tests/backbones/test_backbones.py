@@ -544,6 +544,7 @@ def test_the_picture_tokens_of_a_timm_transformer_are_its_map() -> None:
     assert not backbone.gives_maps(32), "vectors of another width than the map's"
 
 
+@pytest.mark.slow
 def test_exported_lite0_gives_the_same_numbers_for_any_batch(tmp_path: Path, lite0: Backbone) -> None:
     runtime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")

@@ -18,6 +18,8 @@ from fewtags.cli import run
 from fewtags.training.recipe import Recipe
 from small_grids import small_grid
 
+pytestmark = pytest.mark.slow
+
 TAGS = ("cat", "dog")
 
 

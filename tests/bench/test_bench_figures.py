@@ -38,6 +38,7 @@ def names(records):
     return [figure.name for figure in figures(records)]
 
 
+@pytest.mark.slow
 def test_everything_is_drawn_in_three_formats(tmp_path):
     records = [one for one in full() if one.row.name in ("asl", "d2l", "neighbours", "plc") or one.method == "d2l"]
     expected = ["pseudo-labels-0.05", "pseudo-labels-0.1", "study-metric", "study-beta", "study-patches", "study-alpha",
@@ -55,6 +56,7 @@ def test_everything_is_drawn_in_three_formats(tmp_path):
     assert "beta=" not in drawing  # rows of studies have figures of their own
 
 
+@pytest.mark.slow
 def test_equal_records_give_equal_drawings(tmp_path):
     records = [made_up("d2l", 0.05)]
     one, other = (save_figures(records, tmp_path / name) for name in "ab")

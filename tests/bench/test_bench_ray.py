@@ -12,6 +12,8 @@ from fewtags.bench.runner import run_grid
 from small_grids import QUICK, odd_methods, pictures, small_grid  # noqa: F401
 from small_runs import model
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 240
 
 

@@ -15,9 +15,11 @@ from fewtags.bench.live import Live
 from fewtags.bench.records import read_records
 from fewtags.bench.runner import run_grid
 from fewtags.errors import UserError
-from fewtags.utils.progress import show_messages
+from fewtags.utils.progress import shown_messages
 from small_grids import QUICK, alive, bench, cell, children, odd_methods, pictures, small_grid  # noqa: F401
 from small_runs import model
+
+pytestmark = pytest.mark.slow
 
 PATIENCE = 120  # seconds; nothing waits that long unless something is wrong
 
@@ -192,10 +194,10 @@ def test_features_are_computed_once_before_the_cells(pictures, tmp_path, monkeyp
 
 
 def test_the_live_table_counts(capsys):
-    show_messages()  # as the command line does
     cells = [cell("asl", share, seed) for share in (0.05, None) for seed in (1, 2)]
-    live = told(cells, Event("running", cells[0]), Event("done", cells[0]), Event("running", cells[1]), Event(),
-                Event("failed", cells[2], "no reason"))  # fmt: skip
+    with shown_messages():  # as the command line does
+        live = told(cells, Event("running", cells[0]), Event("done", cells[0]), Event("running", cells[1]), Event(),
+                    Event("failed", cells[2], "no reason"))  # fmt: skip
     assert live.summary().startswith("cells: 1 of 4 done, 1 running, 1 failed, ")
     assert live.summary().endswith(" left")
     assert "failed: asl, seed 1: no reason" in capsys.readouterr().err

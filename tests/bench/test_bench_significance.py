@@ -40,6 +40,7 @@ def by_hand(scores, truth, thresholds):
     return {name: np.array(values) for name, values in found.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unknown", [0.0, 0.2])
 def test_every_sample_gives_what_a_loop_over_repeated_images_gives(unknown):
     scores, truth, thresholds = drawn_scores()

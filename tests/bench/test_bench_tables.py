@@ -260,6 +260,7 @@ def test_csv_has_one_line_per_number():
     assert (rows[2]["mean"], rows[2]["wanted"]) == ("", "2")
 
 
+@pytest.mark.slow
 def test_a_terminal_of_a_hundred_columns_shows_every_number_whole():
     shares = (0.01, 0.05, 0.1, 0.15, 0.2)
     rules = {rule: {"cf1": 71.23, "of1": 68.77} for rule in ("mat", "own", "half", "top_k")}
@@ -296,6 +297,7 @@ def test_the_command_writes_what_the_name_of_the_file_says(tmp_path, capsys):
         assert printed.err == ""
 
 
+@pytest.mark.slow
 def test_a_terminal_that_knows_no_such_signs_gets_the_numbers(tmp_path):
     folder = kept(tmp_path, [made_up("asl", seed=seed, value=70 + seed) for seed in (1, 2)])
     command = [sys.executable, "-m", "fewtags", "bench", "table", str(folder)]

@@ -554,6 +554,7 @@ def assert_refused(arguments, words, folder, capsys) -> None:
     assert tree(folder) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arrange", "words"), CASES)
 def test_a_mistake_is_refused_in_one_message_and_nothing_is_written(
     arrange, words, trained, tmp_path, monkeypatch, capsys

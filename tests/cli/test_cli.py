@@ -50,6 +50,7 @@ def photos_run(home) -> Path:
     return fewtags.train(home / "photos", method="d2l", size=64, warmup=2, epochs=2, out=home / "own run").path
 
 
+@pytest.mark.slow
 def test_train_prints_the_table_where_the_tags_are_and_what_to_type_next(home, monkeypatch, capsys):
     monkeypatch.chdir(home)
     assert run([*TRAIN, "--out", "my run"]) == 0
@@ -63,6 +64,7 @@ def test_train_prints_the_table_where_the_tags_are_and_what_to_type_next(home, m
     assert "9 labelled, 21 unlabelled, 10 test images; 12 tags; method d2l" in printed.err
 
 
+@pytest.mark.slow
 def test_train_without_test_images_prints_no_table(home, monkeypatch, capsys):
     monkeypatch.chdir(home)
     assert run(["train", "photos", "--out", "plain", *QUICK]) == 0
@@ -71,6 +73,7 @@ def test_train_without_test_images_prints_no_table(home, monkeypatch, capsys):
     assert "mAP" not in printed
 
 
+@pytest.mark.slow
 def test_without_out_a_run_goes_below_runs_and_the_next_takes_a_free_name(home, monkeypatch, capsys):
     monkeypatch.chdir(home)
     asl = [*TRAIN, "--method", "asl"]
@@ -84,6 +87,7 @@ def test_without_out_a_run_goes_below_runs_and_the_next_takes_a_free_name(home, 
     assert "runs/scenes-asl-seed1-2/tags.csv" in printed.out
 
 
+@pytest.mark.slow
 def test_a_run_stopped_before_its_last_file_is_finished_by_resume(home, monkeypatch, capsys):
     monkeypatch.chdir(home)
     again = [*TRAIN, "--out", "late"]
@@ -95,6 +99,7 @@ def test_a_run_stopped_before_its_last_file_is_finished_by_resume(home, monkeypa
     assert Path("late/model/model.safetensors").read_bytes() == model
 
 
+@pytest.mark.slow
 def test_settings_may_follow_one_set_or_several(home, monkeypatch, capsys):
     monkeypatch.chdir(home)
     assert run([*TRAIN, "--set", "beta=0.7", "metric=f1", "--out", "set", "--set", "adapter=64"]) == 0
@@ -109,6 +114,7 @@ def test_only_words_after_set_become_settings():
     assert spread_lists(words) == ["train", "a=b", "--set", "x=1", "--set", "y=2", "--out", "z=3", "--set", "w=4"]
 
 
+@pytest.mark.slow
 def test_evaluate_prints_the_table_and_its_json_is_what_the_library_returns(scenes_run, capsys):
     assert run(["evaluate", str(scenes_run)]) == 0
     table = capsys.readouterr().out
@@ -237,6 +243,7 @@ def test_a_fault_leaves_with_3_and_a_full_disk_too(monkeypatch, capsys):
     assert capsys.readouterr().err == "fewtags: run/tags.csv: No space left on device\n"
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_training_leaves_with_130_and_says_how_to_go_on(home, monkeypatch, capsys):
     monkeypatch.chdir(home)
     whole = [*TRAIN, "--out", "stopped"]

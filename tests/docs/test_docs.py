@@ -22,6 +22,8 @@ from fewtags.scenes.draw import draw
 from fewtags.training import resolve as job
 from fewtags.training.run_folder import RunFolder
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SMALL = {"size": 64, "warmup": 1, "epochs": 1}

@@ -52,6 +52,7 @@ def _small_training(monkeypatch):
     torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_small_training")
 def test_the_commands_and_the_python_of_the_readme_work_as_they_stand(home, monkeypatch, capsys):
     monkeypatch.chdir(home)
@@ -79,6 +80,7 @@ def test_the_table_of_the_readme_names_the_verbs_there_are(capsys):
     assert sorted(named) == sorted(re.findall(r"^  (\w+) ", commands, re.MULTILINE))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_small_training")
 def test_the_method_of_contributing_works_from_a_package_of_ones_own(tmp_path, monkeypatch):
     (block,) = blocks(CONTRIBUTING, "python")

@@ -276,6 +276,7 @@ def photographs(count, size):
     return made.permute(0, 2, 3, 1).contiguous().numpy()
 
 
+@pytest.mark.slow
 def test_both_engines_give_the_same_evidence(reader, onnx_engine):
     pictures = photographs(6, 40)  # maps of 10 × 10 and 5 × 5 cells
     ours, theirs = onnx_engine(pictures), TorchEngine(reader, CPU)(pictures)

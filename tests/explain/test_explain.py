@@ -245,6 +245,7 @@ def test_more_heat_is_brighter_in_grey_on_any_picture():
         assert grey[-1] > grey[0] + 80
 
 
+@pytest.mark.slow
 def test_the_picture_is_written_beside_the_person_and_says_what_decided(saved, capsys):
     assert run(["explain", "model", "photo.png"]) == 0
     printed = capsys.readouterr().out.splitlines()
@@ -271,6 +272,7 @@ def test_a_page_holds_everything_and_takes_names_as_text(saved, capsys):
     assert all(source.startswith("data:image/jpeg;base64,") for source in sources)
 
 
+@pytest.mark.slow
 def test_names_are_drawn_as_they_stand(saved):
     info = (saved / "model.json").read_text()
     (saved / "model.json").write_text(info.replace('"red"', '"$\\\\frac{$ 海"'))

@@ -9,6 +9,8 @@ import pytest
 from fewtags.cli import run
 from fewtags.scenes.draw import draw
 
+pytestmark = pytest.mark.slow
+
 PAGE = (Path(__file__).parents[2] / "docs" / "add-a-method.md").read_text(encoding="utf-8")
 
 

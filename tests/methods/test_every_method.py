@@ -11,6 +11,7 @@ from fewtags.scenes.draw import draw
 from fewtags.testing import CHECKS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", method_names())
 def test_every_method_passes(name, check):

@@ -12,6 +12,8 @@ from fewtags.cli import run
 from fewtags.testing import check_method
 from small_runs import TAGS, tiny_folder
 
+pytestmark = pytest.mark.slow
+
 METHOD = '''
 """Two halves: a body with a gate of its own, heads that add two opinions; pseudo-labels where both agree."""
 

@@ -325,6 +325,7 @@ def test_dicap_never_teaches_the_labels_of_held_out_images():
         assert ("held_out" in found[0]) == (made is not None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings"),
     [

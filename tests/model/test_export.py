@@ -29,6 +29,8 @@ from fewtags.report.card import model_card
 from small_models import TAGS, TinyBackbone, changed_model, make_model, noise
 from small_runs import HEADS, tiny_folder, train
 
+pytestmark = pytest.mark.slow
+
 DEPLOY = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -271,7 +273,7 @@ def test_the_card_shows_the_estimate_with_its_intervals_and_says_where_images_ar
     assert "| red | 7 | 0.250 | 80.0 (60.0–90.0) | 50.0 | 61.5 (40.0–70.0) | 70.0 (50.0–80.0) |" in card
     assert "| gr&lt;b>een\\| | 2 | never given | too few to say |  |  |  |" in card
     assert "Never given, for want of labelled images that show them: gr&lt;b>een|." in card
-    assert "Fewer than five labelled images show gr&lt;b>een|" in card
+    assert "Fewer than 5 labelled images show gr&lt;b>een|" in card
     assert "On 8 images of the test split" not in card
 
 

@@ -54,6 +54,7 @@ def tag(trained: Path, *words: str) -> int:
     return run(["tag", str(trained), *words])
 
 
+@pytest.mark.slow
 def test_a_folder_is_tagged_whatever_its_files_are_called(trained, photos, capsys):
     assert tag(trained, "photos", "--out", "new/out.csv") == 0
     assert capsys.readouterr().out == "6 images tagged: new/out.csv\n"
@@ -210,6 +211,7 @@ def interrupted_with(trained: Path, names: list[str], monkeypatch) -> Path:
     return part_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", ["", "{name}", "{name},su", "{name}\n", "\n"])
 def test_a_half_written_line_is_taken_back_and_its_image_tagged_again(left, trained, many, monkeypatch):
     assert tag(trained, "many", "--out", "whole.csv") == 0

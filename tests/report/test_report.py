@@ -91,6 +91,7 @@ def trained(tmp_path_factory) -> Path:
     return train(tiny_folder(home / "photos"), home / "run", *AUTO)
 
 
+@pytest.mark.slow
 def test_report_writes_one_page_into_the_run_folder_and_says_where(trained, capsys):
     assert run(["report", str(trained)]) == 0
     assert capsys.readouterr().out == f"report: {trained / 'report.html'}\n"
@@ -148,6 +149,7 @@ class Noise:
         return Image.fromarray(pixels)
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_images_make_a_page_under_15_mb_that_says_it_is_a_sample(tmp_path, monkeypatch):
     monkeypatch.setattr(thumbnails, "image_source", lambda config: Noise())
     rng, tags = np.random.default_rng(0), [f"tag {number}" for number in range(80)]
@@ -427,6 +429,7 @@ def command_of(path: Path) -> str:
     return command(facts.config, len(facts.names["labelled"]), len(facts.names["unlabelled"]), facts.kept_back)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

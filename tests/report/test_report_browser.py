@@ -11,7 +11,7 @@ from made_up_runs import an_estimate, made_up_run
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install playwright")
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+pytestmark = [pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine"), pytest.mark.slow]
 TAGS = ["sea", "dog", "<script>document.title = 'run'</script>"]
 CARD = "#group-{} .card:visible"
 

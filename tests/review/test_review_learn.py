@@ -17,6 +17,8 @@ from fewtags.review.session import open_session
 from fewtags.training.run_folder import RunFolder
 from small_runs import ALL, AUTO, HEADS, TAGS, Stopped, model, read_rows, tiny_folder, train, write_rows
 
+pytestmark = pytest.mark.slow
+
 U = -1
 
 
@@ -297,16 +299,16 @@ def test_data_with_other_tags_cannot_be_reviewed(tmp_path, capsys):
     assert "there is no such folder" in refused(capsys, "review", first, "--no-browser")
 
 
-def test_images_that_went_or_came_since_are_left_out(tmp_path, capsys):
+def test_images_that_went_or_came_since_are_left_out(tmp_path, caplog):
     photos = tiny_folder(tmp_path / "photos")
     folder = RunFolder(train(photos, tmp_path / "run", *HEADS))
     shutil.move(photos / "10.png", photos / "new.png")
-    capsys.readouterr()
+    caplog.set_level("INFO", "fewtags")
     names = list(open_session(folder, data_of(folder)).data.names)
     assert "10.png" not in names
     assert "new.png" not in names
     assert "11.png" in names
-    assert "1 image of" in capsys.readouterr().err
+    assert "1 image of" in caplog.text
 
 
 def test_what_review_says_at_the_end_can_be_typed(run, tmp_path, monkeypatch, capsys):

@@ -31,6 +31,7 @@ def digest_of_pictures() -> str:
     return digest.hexdigest()
 
 
+@pytest.mark.slow
 def test_pictures_are_the_same_bytes_in_another_process_with_another_hash_seed():
     code = "from test_scenes import digest_of_pictures; print(digest_of_pictures())"
     paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])

@@ -14,6 +14,8 @@ from fewtags.training import crossfit as module
 from fewtags.training.run_folder import RunFolder
 from small_runs import ALL, HEADS, read_rows, tiny_folder, train, write_rows
 
+pytestmark = pytest.mark.slow
+
 
 def drawn(images=40, tags=3, seed=0):
     rng = np.random.default_rng(seed)

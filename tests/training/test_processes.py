@@ -28,6 +28,8 @@ from small_runs import (
     train,
 )
 
+pytestmark = pytest.mark.slow
+
 # Several commands in the processes of one launch: loading torch takes longer than all of them together.
 SCRIPT = """
 import json, os, runpy, sys

@@ -41,6 +41,8 @@ from small_runs import (
     write_rows,
 )
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = {"heads": HEADS, "auto": AUTO, "all": ALL}
 
 

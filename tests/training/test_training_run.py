@@ -30,6 +30,8 @@ from small_runs import (
     write_rows,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module", autouse=True)
 def small_sheet():

@@ -11,6 +11,8 @@ import fewtags
 from fewtags.cli import run
 from fewtags.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 QUICK = ["--set", "epochs=3", "hidden=16"]
 TAGS = ("even", "large")
 
