@@ -133,3 +133,21 @@ def test_a_setting_that_does_not_exist_is_refused():
     X, Y, *_ = problem(rows=60)
     with pytest.raises(ValueError, match="did you mean 'share'"):
         FewTagsClassifier(settings={"shre": 0}).fit(X, Y)
+
+
+def test_numpy_numbers_among_the_parameters_are_saved(tmp_path):
+    X, Y, *_ = problem(rows=60)
+    FewTagsClassifier(folds=0, settings={"epochs": np.int64(1)}, random_state=np.int64(3)).fit(X, Y).save(tmp_path)
+    assert FewTagsClassifier.load(tmp_path).random_state == 3
+    with pytest.raises(fewtags.errors.UserError, match="holds no classifier"):
+        FewTagsClassifier.load(tmp_path / "nowhere")
+
+
+def test_one_column_of_two_words_is_one_tag():
+    pandas = pytest.importorskip("pandas")
+    X, Y, *_ = problem(rows=60)
+    words = np.where(Y[:, :1] == 1, "dog", "cat")
+    found = FewTagsClassifier(folds=0, settings={"share": 0}).fit(X, pandas.DataFrame(words, columns=["pet"]))
+    assert found.classes_.tolist() == ["cat", "dog"]
+    assert found.predict_proba(X).shape == (60, 2)
+    assert set(found.predict(X)) <= {"cat", "dog"}

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from fewtags.data import Catalogue, Role, read
 from fewtags.data.readers.vectors import catalogue_of_arrays, write_arrays
 from fewtags.errors import UserError
+from fewtags.methods import method_names
 from fewtags.metrics import per_tag, summarise
 from fewtags.model.base import BaseTagger
 from fewtags.review.corrections import corrections_for, kept_corrections
@@ -72,6 +73,8 @@ def train(
             if data is not None:
                 raise UserError("give data or vectors, not both")
             return _train_on_arrays(vectors, ids, tags, stop, options)
+        if ids is not None or tags is not None:
+            raise UserError("ids and tags name the rows and columns of vectors=…; data brings its own")
         if data is None:
             raise UserError("name the data: a folder of images, or vectors=…")
         if options.get("with_review"):
@@ -179,22 +182,29 @@ def _train_on_arrays(
 ) -> Run:
     """Vectors and labels in memory; the run folder keeps them, so that every other verb can read them again."""
     labels = given.pop("labels", None)
+    options = TrainOptions.of({"data": "vectors:arrays", **given})
+    if options.with_review:
+        raise UserError("with_review learns again from a run folder; give it as data, without vectors")
     catalogue = catalogue_of_arrays(vectors, labels, ids, tags)
-    seed, resume = int(given.get("seed", 1)), bool(given.get("resume", False))
-    method = str(given.get("method", "auto"))
-    out = Path(given.pop("out", None) or free_name("vectors:arrays", method, seed, resume))
+    out = options.out or free_name(options.data, options.method, options.seed, options.resume)
     file = out / "vectors.npz"
-    options = TrainOptions.of({"data": f"vectors:{file}", "out": out, **given})
+    options = options.model_copy(update={"data": f"vectors:{file}", "out": out})
     return _trained(options, stop, None, catalogue, lambda: write_arrays(file, catalogue))
 
 
 def _train_again(run: Path, stop: StopRequest, given: dict[str, Any]) -> Run:
     """`train` as for an earlier run, with its review. Only options about how it is carried out may be given."""
+    folder, out = RunFolder(run), given.get("out")
+    method = folder.config().method
+    if method not in method_names() and given.get("method") != method:
+        raise UserError(
+            f"{run} was trained with {method!r}, a method of another package, which a file must not import by itself; "
+            f"name it: --method {method}"
+        )
     for name in given:
-        if name not in option_names("running"):
+        if name not in option_names("running") and not (name == "method" and given[name] == method):
             option = "set" if name == "settings" else name
             raise UserError(f"--{option}: --with-review takes the settings of {run} as they were; leave it out")
-    folder, out = RunFolder(run), given.get("out")
     arguments = repeated(folder)
     corrections = corrections_for(run, Path(out) if out and given.get("resume") else None)
     say(f"learning again with the data and settings of {run}")

@@ -20,6 +20,7 @@ except ImportError as error:
     ) from error
 
 PARAMETERS = "classifier.json"
+ROWS = 4096  # scored at a time
 
 
 class FewTagsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -109,7 +110,7 @@ class FewTagsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._single = single
         self._dtype = np.asarray(Y).dtype
         self.classes_ = single if single is not None else np.arange(labels.shape[1])
-        self.classes_ = self.classes_ if columns is None else np.asarray(columns)
+        self.classes_ = np.asarray(columns) if columns is not None and single is None else self.classes_
         self.thresholds_: NDArray[np.float32] = outcome.thresholds
         self.estimate_ = figures(job.config, prepared, outcome).get("estimate")
         self.cross_fitted_scores_ = None if outcome.held_out is None else outcome.held_out.scores
@@ -140,9 +141,11 @@ class FewTagsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _scores(self, vectors: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         import torch
 
+        scores = np.empty((len(vectors), len(self.thresholds_)))
         with torch.inference_mode():
-            found = self._model(torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32)))
-        scores: NDArray[np.float64] = found.double().numpy()
+            for start in range(0, len(vectors), ROWS):
+                some = np.ascontiguousarray(vectors[start : start + ROWS], dtype=np.float32)
+                scores[start : start + ROWS] = self._model(torch.from_numpy(some)).double().numpy()
         return scores
 
     def _as_given(self, decisions: NDArray[Any]) -> NDArray[Any]:
@@ -167,10 +170,11 @@ class FewTagsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         from fewtags.utils.files import write_json
 
         check_is_fitted(self)
-        save_model(Path(folder), self._model)
         single = None if self._single is None else self._single.tolist()
         fitted = {"classes": self.classes_.tolist(), "values": single, "estimate": self.estimate_}
-        write_json(Path(folder) / PARAMETERS, {"parameters": self.get_params(), **fitted})
+        about = {"parameters": self.get_params(), **fitted}
+        write_json(Path(folder) / PARAMETERS, json.loads(json.dumps(about, default=lambda value: value.item())))
+        save_model(Path(folder), self._model)
 
     @classmethod
     def load(cls, folder: str | Path, methods: Sequence[str] = ()) -> "FewTagsClassifier":
@@ -180,7 +184,10 @@ class FewTagsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         from fewtags.model.saved import load_model
 
-        about = json.loads((Path(folder) / PARAMETERS).read_text(encoding="utf-8"))
+        try:
+            about = json.loads((Path(folder) / PARAMETERS).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UserError(f"{folder} holds no classifier that `save` wrote ({error})") from error
         found = cls(**about["parameters"])
         found._model = load_model(Path(folder), methods)
         found.classes_ = np.array(about["classes"])

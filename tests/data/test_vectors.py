@@ -147,3 +147,60 @@ def test_a_parquet_file_without_vectors_or_of_uneven_ones_is_told(tmp_path):
     parquet.write_table(pyarrow.table({"vector": [[1.0], [1.0, 2.0]]}), tmp_path / "y.parquet")
     with pytest.raises(UserError, match="differ in length"):
         read(f"vectors:{tmp_path / 'y.parquet'}")
+
+
+def test_ids_in_bytes_are_read_as_text(tmp_path):
+    np.savez(tmp_path / "x.npz", vectors=X, ids=np.array([b"a", b"b", b"c", b"d"]))
+    labels(tmp_path)
+    assert list(read(f"vectors:{tmp_path / 'x.npz'}").names) == IDS
+
+
+def damage(file, how):
+    if how == "cut":
+        np.savez(file, vectors=X)
+        file.write_bytes(file.read_bytes()[:-40])
+    elif how == "an array in an archive's name":
+        with file.open("wb") as out:
+            np.save(out, X)
+    elif how == "no table":
+        np.savez(file, vectors=np.float32(1))
+    elif how == "ids without a length":
+        np.savez(file, vectors=X, ids=np.array("a"))
+    elif how == "numbers too large for float32":
+        np.savez(file, vectors=np.full((4, 3), 1e200))
+    else:
+        np.savez(file, vectors=X, paths=np.array(["../secret.png", "", "", ""]))
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("cut", "no .npz archive"),
+        ("an array in an archive's name", "no .npz archive"),
+        ("no table", "vectors must be numbers"),
+        ("ids without a length", "ids must be a list of names"),
+        ("numbers too large for float32", "holds NaN or infinity"),
+        ("a picture elsewhere", "leads outside the folder"),
+    ],
+)
+def test_a_damaged_file_is_one_message(tmp_path, how, message):
+    damage(tmp_path / "x.npz", how)
+    labels(tmp_path)
+    with pytest.raises(UserError, match=message):
+        read(f"vectors:{tmp_path / 'x.npz'}")
+
+
+def test_an_archive_in_an_arrays_name_is_one_message(tmp_path):
+    np.savez(tmp_path / "x.npz", vectors=X)
+    (tmp_path / "x.npz").rename(tmp_path / "x.npy")
+    with pytest.raises(UserError, match=r"no \.npy array"):
+        read(f"vectors:{tmp_path / 'x.npy'}")
+
+
+def test_vectors_in_bfloat16_are_read(tmp_path):
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import save_file as save_tensors
+
+    save_tensors({"vectors": torch.from_numpy(X).bfloat16()}, tmp_path / "x.safetensors")
+    labels(tmp_path, "id,tags\n0,sea\n1,\n")
+    assert np.allclose(read(f"vectors:{tmp_path / 'x.safetensors'}").images.vectors(["1"]), X[1])

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from sklearn.datasets import load_digits
 import fewtags
 from fewtags.cli import run
 from fewtags.errors import UserError
+from small_runs import HEADS, tiny_folder
 
 pytestmark = pytest.mark.slow
 
@@ -121,6 +123,11 @@ def test_a_model_of_vectors_refuses_images_and_the_other_way_round(trained, fold
     new = f"vectors:{folder / 'new.npy'}"
     assert run(["tag", str(trained), new, new]) == 2
     assert "one file of vectors at a time" in capsys.readouterr().err
+    photos = tiny_folder(tmp_path / "photos")
+    assert run(["train", str(photos), "--out", str(tmp_path / "run"), *HEADS]) == 0
+    capsys.readouterr()
+    assert run(["tag", str(tmp_path / "run"), new]) == 2
+    assert "reads images, not vectors" in capsys.readouterr().err
 
 
 def test_every_heads_method_learns_from_vectors(folder, tmp_path):
@@ -137,3 +144,26 @@ def test_a_review_of_vectors_is_learned_from(trained, folder, tmp_path):
     )
     assert run(["train", str(trained), "--with-review", "--out", str(tmp_path / "again")]) == 0
     assert "d40" not in (tmp_path / "again" / "tags.csv").read_text()
+
+
+def test_labels_of_arrays_are_hidden_as_asked_and_the_run_folder_knows(tmp_path):
+    X, Y = digits(100)
+    settings = {"epochs": 1, "hidden": 8, "folds": 0}
+    found = fewtags.train(vectors=X, labels=Y.astype(int), out=tmp_path / "run", labelled=0.3, settings=settings)
+    assert found.result["images"]["labelled"] == 30
+    again = fewtags.api.data_of(fewtags.training.run_folder.RunFolder(found.path))
+    assert (again.roles == 0).sum() == 30
+
+
+def test_a_report_imports_nothing_that_a_file_names(trained, tmp_path, monkeypatch, capsys):
+    (tmp_path / "evil").mkdir()
+    (tmp_path / "evil" / "__init__.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    copy = tmp_path / "run"
+    shutil.copytree(trained, copy)
+    config = copy / "config.yaml"
+    config.write_text(config.read_text().replace("method: neighbours", "method: evil.m"))
+    assert run(["report", str(copy)]) == 0
+    (copy / "review.jsonl").write_text("")
+    assert run(["train", str(copy), "--with-review", "--out", str(tmp_path / "again")]) == 2
+    assert "name it: --method evil.m" in capsys.readouterr().err

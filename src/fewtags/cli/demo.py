@@ -16,12 +16,14 @@ RUNS: dict[str, dict[str, Any]] = {
 def run_demo(out: Path, seed: int) -> None:
     """Train both, show the gain, point at the files."""
     from fewtags.api import train, write_report
+    from fewtags.utils.stopping import StopRequest
 
     say("Drawn scenes: a tenth of the training images carry tags, the rest none.")
     results: dict[str, dict[str, Any]] = {}
     for name, options in RUNS.items():
         folder = out / f"{name}-seed{seed}"
-        run = train(DATA, out=folder, labelled=SHARE, seed=seed, tune="heads", resume=True, **options)
+        with StopRequest().listening() as stop:
+            run = train(DATA, out=folder, labelled=SHARE, seed=seed, tune="heads", resume=True, stop=stop, **options)
         results[name] = run.result
     report = write_report(out / f"all-seed{seed}")
     _print_table(results)

@@ -21,10 +21,11 @@ from torch import Tensor, nn
 
 from fewtags.backbones.base import Backbone
 from fewtags.data.catalogue import ImageResult, ImageSource
+from fewtags.data.vectors import VectorSource
 from fewtags.encoders.inputs import Input
 from fewtags.encoders.store import FeatureStore, Stored
 from fewtags.encoders.views import PatchSize, PatchSource, ViewSpec
-from fewtags.errors import BadImage
+from fewtags.errors import BadImage, UserError
 from fewtags.utils.threads import batched, cores, map_in_order
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom of a part, in 0..1 of the image
@@ -108,6 +109,8 @@ class Encoder(nn.Module):
         self, images: ImageSource, names: Iterable[str], device: torch.device
     ) -> Iterator[list[ImageResult[NDArray[np.float32]]]]:
         """The features [parts, width] of many images by the fastest engine at hand, in small batches, in order."""
+        if isinstance(images, VectorSource) and not images.has_pictures:
+            raise UserError("this model reads images, not vectors; give it image files")
         extraction = self.extraction("plain", device)
         wanted = ((name, b"") for name in names)
         for batch in batched(run_extraction(extraction, images, wanted), BATCH):

@@ -40,6 +40,7 @@ class Crops(Encoder):
         self.parts = 1 + (self.spec.patches**2 if self.spec.patches > 1 else 0)
         cut_in_graph = self.spec.patches > 1 and self.spec.patch_source == "resized"
         self.cut = CutPatches(self.spec) if cut_in_graph else None
+        self._stores: dict[str, FeatureStore] = {}
 
     def pictures(self, image: Image.Image) -> tuple[NDArray[np.uint8], ...]:
         """The whole [size, size, 3] and, with patches, [n, side, side, 3]."""
@@ -96,10 +97,10 @@ class Crops(Encoder):
 
     def store(self, view: str) -> FeatureStore:
         """Where the features of a view are kept."""
-        made_from = self.made_from(view)
-        return FeatureStore(
-            store_folder(cache_folder(), made_from), (self._draws(view), self.parts, self.width), made_from
-        )
+        if view not in self._stores:
+            made_from, shape = self.made_from(view), (self._draws(view), self.parts, self.width)
+            self._stores[view] = FeatureStore(store_folder(cache_folder(), made_from), shape, made_from)
+        return self._stores[view]
 
     def state(self) -> dict[str, Any]:
         """See Encoder."""

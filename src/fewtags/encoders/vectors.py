@@ -73,8 +73,11 @@ class Vectors(Encoder):
         if self.numbers > self.settings.components:
             names = [*labelled.names, *unlabelled.names]
             few = [names[row] for row in np.sort(np.random.default_rng(0).permutation(len(names))[:FITTED_ON])]
-            self.components = fit_components(self._checked(labelled.source).vectors(few), self.settings.components)
-            self.width = self.components.count
+            vectors = self._checked(labelled.source).vectors(few)
+            found = fit_components(vectors, self.settings.components)
+            if fabric.world_size > 1:  # rounding may differ between machines: one of them decides
+                found = Components(*fabric.broadcast((found.mean, found.axes)))
+            self.components, self.width = found, found.count
 
     def stored(self, view: str, images: Images) -> Stored:
         """Rows in memory [n, 1, 1, width]."""

@@ -52,6 +52,9 @@ class OnnxTagger(BaseTagger):
         if VECTORS in self.about.inputs:
             if not isinstance(images, VectorSource):
                 raise UserError("this model reads vectors, not images; give it vectors:FILE")
+            numbers = self._session.get_inputs()[0].shape[1]
+            if images.width != numbers:
+                raise UserError(f"vectors of {images.width} numbers, and the model learned from {numbers}")
             return ImageResult(name, {VECTORS: images.vectors([name])[0]})
         try:
             return ImageResult(name, dict(read_inputs(images.image(name), self.about.inputs, self.about.view_spec())))

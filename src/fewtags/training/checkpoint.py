@@ -45,7 +45,7 @@ def load_checkpoint(loop: Loop, path: Path, belongs_to: str) -> None:
     loop.network.load_state_dict(_under(tensors, "raw/"))
     loop.average.network.load_state_dict(_under(tensors, "average/"))
     loop.evaluator.best_weights = _under(tensors, "best/")
-    for name, value in about["evaluator"].items():
+    for name, value in (about.get("evaluator") or about.get("judge") or {}).items():  # 0.3 wrote "judge"
         setattr(loop.evaluator, name, value)
     loop.method.state.update({k: v.to(loop.fabric.device) for k, v in _under(tensors, "method/").items()})
     loop.tally = _under(tensors, "tally/")

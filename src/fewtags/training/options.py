@@ -80,7 +80,9 @@ class TrainOptions(BaseModel):
                 known = option_names()
                 raise TypeError(f"train() got an unexpected keyword argument {name!r}{nearest(name, known)}")
         try:
-            return cls(**{name: _plain(value) for name, value in given.items()})
+            defaults = cls.defaults()
+            kept = {name: value for name, value in given.items() if value is not None or defaults[name] is None}
+            return cls(**{name: _plain(value) for name, value in kept.items()})
         except ValidationError as error:
             raise _as_user_error(error) from error
 
@@ -123,8 +125,9 @@ def _as_user_error(error: ValidationError) -> UserError:
     name, value = str(first["loc"][0]), first["input"]
     if known := choices(name):
         return UserError(f"--{name} {value}: there is only {' and '.join(known)}")
-    if name == "seed":
+    if name == "seed" and first["type"] in ("greater_than_equal", "less_than"):
         return UserError(f"--seed {value}: must be between 0 and {2**32 - 1}")
     if name == "labelled":
         return UserError(f"--labelled {value}: must be between 0 and 1; leave it out to use every label")
-    return UserError(f"--{name.replace('_', '-')} {value}: {first['msg'].lower()}")
+    option = "set" if name == "settings" else name.replace("_", "-")
+    return UserError(f"--{option} {value}: {first['msg'].lower()}")

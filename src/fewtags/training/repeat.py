@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fewtags.errors import UserError
+from fewtags.methods import method_names
 from fewtags.training.config import Config, resolve_settings
 from fewtags.training.options import option_names
 from fewtags.training.recipe import Recipe, small_batches
@@ -64,6 +65,8 @@ def _changed(config: Config, labelled: int, unlabelled: int) -> list[str]:
 
 def _usual(config: Config, labelled: int, unlabelled: int) -> dict[str, Any]:
     """What every setting is for these options and so many images, unless told otherwise."""
+    if config.method not in method_names():  # a file must not decide which code is imported
+        raise UserError(f"{config.method} is a method of another package")
     recipe = config.recipe
     method, usual = resolve_settings(
         config.method,

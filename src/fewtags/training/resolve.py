@@ -89,7 +89,8 @@ def resolve(options: TrainOptions, corrections: Relabelling | None = None, catal
     _refuse_run_folder(data)
     _check_settings(settings)
     if catalogue is None:
-        catalogue = read_split(data, options.labels, options.labelled, options.seed, options.split, corrections)
+        catalogue = read(data, options.labels, seed=1)
+    catalogue = split_labels(catalogue, data, options.labelled, options.seed, options.split, corrections)
     on_gpu = torch.cuda.is_available()
     vectors = isinstance(catalogue.images, VectorSource)
     tune = options.tune or ("all" if (on_gpu and not vectors) or options.protocol == "paper" else "heads")
@@ -174,6 +175,18 @@ def read_split(
 ) -> Catalogue:
     """The data, labels hidden as asked and then corrected; the pictures of `scenes` are the same for every seed."""
     catalogue = read(data, None if labels is None else Path(labels), seed=1)
+    return split_labels(catalogue, data, labelled, seed, split, corrections)
+
+
+def split_labels(
+    catalogue: Catalogue,
+    data: str,
+    labelled: float | None,
+    seed: int,
+    split: str,
+    corrections: Relabelling | None = None,
+) -> Catalogue:
+    """Data that was read, labels hidden as asked and then corrected."""
     if labelled is None and split_spec(data)[0] == "scenes":
         labelled = SCENES_LABELLED
     catalogue = catalogue if labelled is None else hide(catalogue, labelled, seed, split)

@@ -133,4 +133,4 @@ def model_of(config: Config, prepared: Prepared, outcome: Outcome) -> Model:
         features=encoder.kind,
         **encoder.state(),
     )
-    return Model(info, encoder, Network(body, method.kept_heads(chosen.heads)), method)
+    return Model(info, encoder.cpu(), Network(body, method.kept_heads(chosen.heads)).cpu(), method)

@@ -11,23 +11,32 @@ Labels that are not in the file stand in labels.csv beside it, or where --labels
 """
 
 import json
+import zlib
 from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fewtags.data.catalogue import UNKNOWN, Catalogue, Names, Role
+from fewtags.data.images import path_within
 from fewtags.data.labels.csv_file import LabelFile, Problems, tag_error
 from fewtags.data.labels.targets import read_table
 from fewtags.data.readers.folder import LABELS
 from fewtags.data.vectors import VectorSource
-from fewtags.errors import UserError
+from fewtags.errors import BadImage, UserError
 from fewtags.utils.extras import install_command, missing
 from fewtags.utils.files import atomic_write
 
 TAKES_LABELS = True
+_BLOCK = 4096  # rows that are checked at a time
+# what numpy and zipfile raise for files that are damaged or of another kind
+_UNREADABLE = (ValueError, TypeError, AttributeError, OSError, EOFError, KeyError, SyntaxError)
+_UNREADABLE += (TokenError, BadZipFile, zlib.error)
 
 
 class VectorFile(NamedTuple):
@@ -66,10 +75,19 @@ def _content(place: str) -> tuple[Path, VectorFile]:
 def _source(file: Path, content: VectorFile) -> tuple[list[str], VectorSource]:
     vectors = _checked_vectors(content.vectors, str(file))
     ids = _checked_ids(content.ids, len(vectors), str(file))
-    pictures = {}
+    pictures: dict[str, Path] = {}
     if content.paths is not None:
-        pictures = {name: file.parent / path for name, path in zip(ids, content.paths, strict=True) if path}
+        texts = _texts([path or "" for path in list(content.paths)], "paths", str(file))
+        pictures = {name: _picture(file, path) for name, path in zip(ids, texts, strict=True) if path}
     return ids, VectorSource(vectors, ids, pictures)
+
+
+def _picture(file: Path, path: str) -> Path:
+    """Where a picture lies: below the folder of the file, and nowhere else."""
+    try:
+        return path_within(file.parent, path)
+    except BadImage as error:
+        raise UserError(f"{file}: the path {path!r} {error}") from error
 
 
 def catalogue_of_arrays(
@@ -78,7 +96,7 @@ def catalogue_of_arrays(
     """Vectors [n, D] and labels [n, K] in memory: 1, 0, or -1 for unknown; a row of -1 is unlabelled."""
     if labels is None:
         raise UserError("vectors need labels=[n, K] of 1, 0 and -1 for unknown")
-    rows = _checked_vectors(np.asarray(vectors), "vectors")
+    rows = _checked_vectors(_array(vectors, "vectors"), "vectors")
     names = _checked_ids(ids, len(rows), "ids")
     return _catalogue(VectorSource(rows, names), names, _checked_labels(labels, len(rows), "labels"), tags, "labels")
 
@@ -102,9 +120,8 @@ def write_arrays(file: Path, catalogue: Catalogue) -> None:
 def _catalogue(
     source: VectorSource, ids: Sequence[str], targets: NDArray[np.int8], tags: Sequence[str] | None, where: str
 ) -> Catalogue:
-    names = (
-        tuple(map(str, tags)) if tags is not None else tuple(f"tag_{place:02d}" for place in range(targets.shape[1]))
-    )
+    numbered = [f"tag_{place:02d}" for place in range(targets.shape[1])]
+    names = tuple(numbered if tags is None else _texts(tags, "tags", where))
     faults = [fault for tag in names if (fault := tag_error(tag))]
     if faults:
         raise UserError(f"{where}: {faults[0]}")
@@ -128,26 +145,42 @@ def _with_labels(source: VectorSource, ids: list[str], file: Path, labels: Path 
     return Catalogue(table.tags, Names(ids), table.targets, table.roles, source, table.notes())
 
 
-def _checked_vectors(array: NDArray[Any], where: str) -> NDArray[Any]:
-    if array.ndim != 2 or array.dtype.kind not in "fiu" or not array.shape[0] or not array.shape[1]:
-        raise UserError(f"{where}: {array.dtype} {array.shape}; vectors must be numbers, one row per item: [n, D]")
-    bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
-    if len(bad):
+def _checked_vectors(array: Any, where: str) -> NDArray[Any]:
+    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiu" or not array.size:
+        what = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
+        raise UserError(f"{where}: {what}; vectors must be numbers, one row per item: [n, D]")
+    bad: list[int] = []
+    for start in range(0, len(array), _BLOCK):  # as they are read: a large float64 is infinite in float32
+        with np.errstate(over="ignore"):
+            block = np.asarray(array[start : start + _BLOCK]).astype(np.float32)
+        bad += (start + np.flatnonzero(~np.isfinite(block).all(axis=1))).tolist()
+    if bad:
         raise UserError(f"{where}: row {bad[0]} holds NaN or infinity ({len(bad):,} rows do); leave these rows out")
     return array
 
 
-def _checked_ids(ids: Sequence[str] | None, count: int, where: str) -> list[str]:
+def _texts(values: Any, what: str, where: str) -> list[str]:
+    """A list of names; bytes are decoded."""
+    array = np.asarray(values) if not isinstance(values, np.ndarray) else values
+    if isinstance(values, (str, bytes)) or array.ndim != 1 or array.dtype.kind not in "USiuO":
+        raise UserError(f"{where}: {what} must be a list of names")
+    try:
+        return [one.decode() if isinstance(one, bytes) else str(one) for one in array.tolist()]
+    except UnicodeDecodeError as error:
+        raise UserError(f"{where}: {what} holds a name that is not UTF-8") from error
+
+
+def _checked_ids(ids: Any, count: int, where: str) -> list[str]:
     if ids is None:
         return [str(row) for row in range(count)]
-    names = [str(one) for one in ids]
+    names = _texts(ids, "ids", where)
     if len(names) != count or len(set(names)) != count:
         raise UserError(f"{where}: {len(set(names)):,} different ids for {count:,} vectors; every vector needs its own")
     return names
 
 
-def _checked_labels(labels: ArrayLike, count: int, where: str) -> NDArray[np.int8]:
-    array = np.asarray(labels)
+def _checked_labels(labels: Any, count: int, where: str) -> NDArray[np.int8]:
+    array = _array(labels, where)
     if array.ndim != 2 or len(array) != count or array.dtype.kind not in "biuf" or not array.shape[1]:
         raise UserError(f"{where}: {array.dtype} {array.shape}; labels must be {count:,} rows, one column per tag")
     if not np.isin(array, (1, 0, UNKNOWN)).all():
@@ -155,37 +188,65 @@ def _checked_labels(labels: ArrayLike, count: int, where: str) -> NDArray[np.int
     return array.astype(np.int8)
 
 
-def _read_npy(file: Path) -> VectorFile:
+def _array(values: Any, where: str) -> NDArray[Any]:
     try:
-        return VectorFile(np.load(file, mmap_mode="r", allow_pickle=False))
-    except (ValueError, OSError, EOFError) as error:
-        raise UserError(f"{file}: no .npy array ({str(error)[:100]}); write it with numpy.save") from error
+        return np.asarray(values)
+    except ValueError as error:
+        raise UserError(f"{where}: rows of different lengths; give a table of numbers") from error
+
+
+def _loaded(file: Path, kind: str) -> Any:
+    """What numpy finds in a file; never runs what a pickle holds."""
+    try:
+        if kind == "npy":
+            return np.lib.format.open_memmap(file, mode="r")
+        with BytesIO(file.read_bytes()) as content, np.load(content, allow_pickle=False) as found:
+            return {name: found[name] for name in found.files}
+    except (
+        AttributeError,
+        TypeError,
+        ValueError,
+        OSError,
+        EOFError,
+        KeyError,
+        SyntaxError,
+        TokenError,
+        BadZipFile,
+        zlib.error,
+    ) as error:
+        what, write = ("array", "numpy.save") if kind == "npy" else ("archive", "numpy.savez")
+        raise UserError(f"{file}: no .{kind} {what} ({str(error)[:100]}); write it with {write}") from error
+
+
+def _read_npy(file: Path) -> VectorFile:
+    return VectorFile(_loaded(file, "npy"))
 
 
 def _read_npz(file: Path) -> VectorFile:
-    try:
-        with np.load(file, allow_pickle=False) as content:
-            found = {name: content[name] for name in content.files}
-    except (ValueError, OSError, EOFError, KeyError) as error:
-        raise UserError(f"{file}: no .npz archive ({str(error)[:100]}); write it with numpy.savez") from error
-    return _of_arrays(found, file, "array")
+    return _of_arrays(_loaded(file, "npz"), file, "array")
 
 
 def _read_safetensors(file: Path) -> VectorFile:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(file, framework="np") as content:
-            found: dict[str, Any] = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
+        with safe_open(file, framework="pt") as content:  # numpy has no bfloat16
+            tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
             texts = content.metadata() or {}
     except (SafetensorError, OSError) as error:
         raise UserError(f"{file}: no safetensors file ({str(error)[:100]})") from error
+    found: dict[str, Any] = {
+        name: (value.float() if value.is_floating_point() else value).numpy() for name, value in tensors.items()
+    }
     for name in ("ids", "tags", "paths"):
         if name in texts:
             try:
-                found[name] = list(json.loads(texts[name]))
-            except (ValueError, TypeError, RecursionError) as error:
+                listed = json.loads(texts[name])
+            except (ValueError, RecursionError) as error:
                 raise UserError(f"{file}: {name!r} of its metadata is no JSON list ({error})") from error
+            if not isinstance(listed, list):
+                raise UserError(f"{file}: {name!r} of its metadata is no JSON list")
+            found[name] = listed
     return _of_arrays(found, file, "tensor")
 
 
@@ -193,6 +254,7 @@ def _read_parquet(file: Path) -> VectorFile:
     if missing("pyarrow"):
         raise UserError(f"{file}: Parquet needs pyarrow; run: {install_command('parquet')}")
     import pyarrow
+    import pyarrow.compute
     import pyarrow.parquet
 
     try:
@@ -202,19 +264,26 @@ def _read_parquet(file: Path) -> VectorFile:
     names = table.column_names
     if "vector" not in names:
         raise UserError(f"{file}: no column `vector`; it has {', '.join(names)}")
-    rows = table["vector"].to_pylist()
-    lengths = {0 if row is None else len(row) for row in rows}
-    if len(lengths) != 1:
-        raise UserError(f"{file}: the lists in `vector` differ in length ({', '.join(map(str, sorted(lengths)[:5]))})")
+    column = table["vector"].combine_chunks()
+    try:
+        lengths = pyarrow.compute.unique(pyarrow.compute.list_value_length(column)).to_pylist()
+        values = column.flatten().to_numpy(zero_copy_only=False)
+    except (pyarrow.ArrowException, AttributeError) as error:
+        raise UserError(f"{file}: the column `vector` holds {column.type}; it must be lists of numbers") from error
+    if len(lengths) != 1 or not lengths[0]:
+        shown = ", ".join(str(length or 0) for length in lengths[:5])
+        raise UserError(f"{file}: the lists in `vector` differ in length ({shown})")
     columns = {name: table[name].to_pylist() for name in ("id", "path") if name in names}
-    return VectorFile(np.array(rows, dtype=np.float32), columns.get("id"), paths=columns.get("path"))
+    vectors = np.asarray(values).reshape(-1, lengths[0])
+    return VectorFile(vectors, columns.get("id"), paths=columns.get("path"))
 
 
 def _of_arrays(found: Mapping[str, Any], file: Path, what: str) -> VectorFile:
     if "vectors" not in found:
         raise UserError(f"{file}: no {what} named `vectors`; it has {', '.join(found) or 'none'}")
-    if found.get("paths") is not None and len(found["paths"]) != len(found["vectors"]):
-        raise UserError(f"{file}: {len(found['paths']):,} paths for {len(found['vectors']):,} vectors")
+    vectors, paths = _checked_vectors(found["vectors"], str(file)), found.get("paths")
+    if paths is not None and len(_texts(paths, "paths", str(file))) != len(vectors):
+        raise UserError(f"{file}: {len(paths):,} paths for {len(vectors):,} vectors")
     return VectorFile(*(found.get(name) for name in VectorFile._fields))  # type: ignore[arg-type]
 
 
