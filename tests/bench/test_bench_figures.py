@@ -74,6 +74,7 @@ def test_nothing_is_drawn_for_what_is_missing():
     assert names([made_up("d2l", None), made_up("d2l", 0.1)]) == ["pseudo-labels-0.1", "pseudo-labels-as-given", "cost"]
 
 
+@pytest.mark.slow
 def test_records_without_a_figure_do_not_stop_the_others(tmp_path):
     records = [made_up("asl", 0.05, figures={}), made_up("asl", 0.1), made_up("d2l", 0.05), made_up("cap", None)]
     records = [replace(one, pseudo=[]) for one in records]

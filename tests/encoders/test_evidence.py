@@ -288,6 +288,7 @@ def test_both_engines_give_the_same_evidence(reader, onnx_engine):
     np.testing.assert_allclose(theirs, plain, rtol=0, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_evidence_does_not_depend_on_the_other_pictures_of_a_batch(onnx_engine):
     pictures = photographs(6, 40)
     apart = np.concatenate([onnx_engine(pictures[[row]]) for row in range(6)])

@@ -106,12 +106,14 @@ def test_the_sections_stand_in_their_order_and_the_links_lead_to_them(tmp_path):
     assert [each["href"] for each in page.all("a")] == [f"#{name}" for name in SECTIONS]
 
 
+@pytest.mark.slow
 def test_report_writes_where_it_is_told(trained, tmp_path):
     out = tmp_path / "new folder" / "page.html"
     assert run(["report", str(trained), "--out", str(out)]) == 0
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
+@pytest.mark.slow
 def test_the_page_loads_nothing_and_lets_only_its_own_script_run(trained):
     page = page_of(trained)
     addresses = [each.get(name) for _, each in page.elements for name in ("src", "href", "action") if name in each]
@@ -170,6 +172,7 @@ def test_a_hundred_thousand_images_make_a_page_under_15_mb_that_says_it_is_a_sam
     assert len(page.all("img")) > 200
 
 
+@pytest.mark.slow
 def test_without_the_images_the_page_is_made_and_says_so(tmp_path, trained):
     moved = json.loads(json.dumps(read_facts(trained).config.data))
     text = (trained / "config.yaml").read_text(encoding="utf-8")

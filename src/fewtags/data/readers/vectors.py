@@ -35,8 +35,10 @@ from fewtags.utils.files import atomic_write
 TAKES_LABELS = True
 _BLOCK = 4096  # rows that are checked at a time
 # what numpy and zipfile raise for files that are damaged or of another kind
-_UNREADABLE = (ValueError, TypeError, AttributeError, OSError, EOFError, KeyError, SyntaxError)
-_UNREADABLE += (TokenError, BadZipFile, zlib.error)
+_UNREADABLE = (
+    *(ValueError, TypeError, AttributeError, OSError, EOFError, KeyError, SyntaxError),
+    *(TokenError, BadZipFile, zlib.error),
+)
 
 
 class VectorFile(NamedTuple):
