@@ -62,6 +62,10 @@ def test_the_model_tags_evaluates_reports_and_leaves_as_onnx(trained, folder, tm
     page = (tmp_path / "report.html").read_text()
     assert "even" in page
     assert "<img" not in page
+    assert run(["export", str(trained), str(tmp_path / "folder"), "--format", "safetensors"]) == 0
+    card = (tmp_path / "folder" / "README.md").read_text()
+    assert "# Tags vectors with 2 tags" in card
+    assert "None" not in card.partition("setting `")[0]
     pytest.importorskip("onnxruntime")
     assert run(["export", str(trained), str(tmp_path / "m.onnx")]) == 0
     assert run(["tag", str(tmp_path / "m.onnx"), new, "--out", str(tmp_path / "b.csv")]) == 0

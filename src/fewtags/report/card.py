@@ -14,8 +14,8 @@ from fewtags.training.run_folder import RunFolder
 PREFERRED = {"precision": "precision above recall", "balance": "F1", "recall": "recall above precision"}
 FRONT = """---
 library_name: fewtags
-pipeline_tag: image-classification
-tags: [multi-label, image-tagging, semi-supervised]
+pipeline_tag: {task}
+tags: [multi-label, {kind}-tagging, semi-supervised]
 ---
 """
 
@@ -25,16 +25,18 @@ def model_card(run: Path, info: ModelInfo) -> str:
     folder = RunFolder(run)
     config = folder.config() if folder.config_file.is_file() else None
     result = folder.result() if folder.result_file.is_file() else {}
+    reads = "images" if info.backbone else "vectors"
+    front = FRONT.format(task="image-classification" if info.backbone else "tabular-classification", kind=reads[:-1])
     sections = [
-        f"# Tags images with {len(info.tags)} tags",
-        f"{_words(info.tags)}.\n\nA fewtags model: an image gets every tag whose score reaches the tag's threshold.",
+        f"# Tags {reads} with {len(info.tags)} tags",
+        f"{_words(info.tags)}.\n\nA fewtags model: every tag is given whose score reaches the tag's threshold.",
         _use(),
         "## Data\n\n" + _data(config, result, info),
         "## Method\n\n" + _method(config, info),
         "## How good it is\n\n" + _quality(result, info),
         "## Limits\n\n" + _limits(config, result, info),
     ]
-    return FRONT + "\n" + "\n\n".join(sections) + "\n"
+    return front + "\n" + "\n\n".join(sections) + "\n"
 
 
 def _use() -> str:
@@ -75,12 +77,12 @@ def _method(config: Config | None, info: ModelInfo) -> str:
     rows: list[tuple[str, object]] = [
         ("fewtags", info.fewtags),
         ("method", f"{info.method}{first}"),
-        ("backbone", info.backbone),
         ("what learned", "heads on frozen features" if info.frozen else "every weight"),
         ("features", info.features if info.frozen else "the network's own"),
-        ("input", f"{info.size} × {info.size} px"),
-        ("views", "the whole image" + (f" and {info.patches**2} patches" if info.patches > 1 else "")),
     ]
+    if info.backbone:
+        rows += [("backbone", info.backbone), ("input", f"{info.size} × {info.size} px")]
+        rows += [("views", "the whole image" + (f" and {info.patches**2} patches" if info.patches > 1 else ""))]
     if config is not None:
         recipe = config.recipe
         rows += [("epochs", f"{recipe.warmup} on labelled images, then {recipe.epochs} on all"), ("seed", recipe.seed)]
