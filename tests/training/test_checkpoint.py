@@ -4,9 +4,9 @@ import json
 
 from safetensors import safe_open
 from safetensors.torch import save_file
-from small_runs import tiny_loop
 
 from fewtags.training.checkpoint import load_checkpoint, save_checkpoint
+from small_runs import tiny_loop
 
 
 def test_a_checkpoint_of_0_3_is_gone_on_with(tmp_path):
