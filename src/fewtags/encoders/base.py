@@ -2,7 +2,7 @@
 
 An encoder says what it needs of the pixels, how backbones turn them into features, what it learns from the training
 images itself, where each part of its features lies in the image, and what is kept of it in a model. An encoder is a
-file of this folder, found by its name, which is the word for it in `--features` and in model.json.
+file of this folder, found by its name, which is the word for it in `--features` and in model.json (see kinds.py).
 """
 
 import importlib

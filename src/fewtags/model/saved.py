@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fewtags.backbones.weights import read_weights
 from fewtags.encoders.base import Encoder, find_encoder
+from fewtags.encoders.kinds import EncoderKind
 from fewtags.encoders.saved import fill, under
 from fewtags.errors import UserError
 from fewtags.methods import Method, make_method, method_names
@@ -31,7 +32,7 @@ class ModelInfo(About):
 
     method_settings: dict[str, Any]
     adapter: int | None  # hidden width of what the method puts between stored features and heads
-    features: Literal["crops", "evidence", "vectors"]  # the kind of encoder
+    features: EncoderKind
     input_shift: list[list[float]] | None = None  # of each backbone: it is fed (pixel - shift) / scale
     input_scale: list[list[float]] | None = None
     frozen: bool = True  # the heads learned on stored features

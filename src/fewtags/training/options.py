@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fewtags.encoders.kinds import PixelKind
 from fewtags.errors import UserError, nearest
 from fewtags.metrics.estimate import Prefer
 
@@ -37,7 +38,7 @@ class TrainOptions(BaseModel):
     """`fewtags methods` lists them; or an importable module."""
     backbone: str | None = None
     """efficientnet_lite0…4, resnet18…101, hf:NAME, timm:NAME, onnx:FILE; several as A+B."""
-    features: Literal["crops", "evidence"] | None = None
+    features: PixelKind | None = None
     """What a frozen backbone gives: pooled crops, or evidence from windows (default of auto)."""
     tune: Literal["heads", "all"] | None = None
     """What learns: heads on frozen features (default on a CPU), or all (on a GPU)."""

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from fewtags.backbones.base import backbone_list
 from fewtags.data import split_spec
 from fewtags.encoders.base import EncoderSettings
+from fewtags.encoders.kinds import EncoderKind
 from fewtags.errors import UserError
 from fewtags.metrics.estimate import Prefer
 
@@ -71,7 +72,7 @@ class Recipe(BaseModel):
     """View of the labelled images in training; on stored features strong draws cost half a point."""
     strong_draws: int = Field(2, ge=1, le=100)
     """Strong draws kept of every unlabelled image (heads only); more cost time once and disk."""
-    features: Literal["crops", "evidence", "vectors"] = "crops"
+    features: EncoderKind = "crops"
     """What a frozen backbone gives: pooled crops as in the paper, or what it sees in the windows of one larger map;
     `vectors` where the data are vectors already."""
     blocks: Literal["choose", "pooled", "evidence", "both"] = "both"
