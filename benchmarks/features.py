@@ -46,11 +46,11 @@ def stage(folder: Path, cache: Path) -> float:
     os.environ["FEWTAGS_CACHE"] = str(cache)
     catalogue = read(str(folder))
     keys = fingerprints(catalogue, {})
-    one = SimpleNamespace(global_rank=0, world_size=1, is_global_zero=True)
+    one = SimpleNamespace(device=torch.device("cpu"), global_rank=0, world_size=1, is_global_zero=True)
     encoder = Evidence([build_backbone(name) for name in BACKBONES], EncoderSettings(size=SIZE))
-    extraction = encoder.extraction("plain", torch.device("cpu"))
     began = time.perf_counter()
-    extract(extraction, catalogue, keys, np.arange(len(catalogue)), {}, one, StopRequest())  # type: ignore[arg-type]
+    rows = np.arange(len(catalogue))
+    extract(encoder, "plain", catalogue, keys, rows, {}, one, StopRequest())  # type: ignore[arg-type]
     return time.perf_counter() - began
 
 

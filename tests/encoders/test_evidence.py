@@ -486,7 +486,7 @@ def encoder_of(patches=1):
 
 
 def stores_of(encoder):
-    return encoder.extraction("plain", CPU).stores()
+    return encoder.feature_stores("plain")
 
 
 def read(encoder, keys, blocks):

@@ -269,10 +269,9 @@ def test_what_one_process_has_computed_already_stays_its_own_part(tmp_path, engi
     how = [preparation(rank, 2) for rank in (0, 1)]
     keys = extracting.fingerprints(catalogue, {})
     for one in how:  # one after the other, as if the second had slept
-        plain = one.encoder.extraction("plain", CPU)
-        extracting.extract(plain, catalogue, keys, np.arange(12), {}, one.fabric, one.stop)
+        extracting.extract(one.encoder, "plain", catalogue, keys, np.arange(12), {}, one.fabric, one.stop)
     assert engine.pictures == 12
-    (store,) = how[0].encoder.extraction("plain", CPU).stores()
+    (store,) = how[0].encoder.feature_stores("plain")
     store.refresh()  # as `extract` does where several processes share the work
     assert store.rows(keys).min() >= 0
 

@@ -73,7 +73,7 @@ class ImageResult(Generic[T]):
 
 
 class ImageSource(Protocol):
-    """Loads images by name."""
+    """Loads images by name. It can be pickled, as the sources of all readers can, so that other processes load too."""
 
     def image(self, name: str) -> Image.Image:
         """The picture, upright and RGB. Raises BadImage with a reason if it cannot be used."""

@@ -29,6 +29,7 @@ from fewtags.errors import BadImage, UserError
 from fewtags.utils.threads import batched, cores, map_in_order
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom of a part, in 0..1 of the image
+Rows = list[NDArray[np.float32]]  # an image's row of each store
 GROUP = 4  # images a thread takes at a time
 BATCH = 64  # images whose features are finished together
 
@@ -61,14 +62,10 @@ class Images(NamedTuple):
 
 
 class Extraction(NamedTuple):
-    """One pass over the images: what is computed, and where it is kept."""
+    """What is computed of every image, by networks that are open in this process; see executors.py for others."""
 
-    title: str  # shown while it runs
-    stores: Callable[[], Sequence[FeatureStore]]  # asked for when something is kept; tagging keeps nothing
     prepare: Callable[[Image.Image, bytes], Any]  # an image and the key of its content -> what the backbones are shown
-    compute: Callable[
-        [list[Any]], list[list[NDArray[np.float32]]]
-    ]  # several of these -> each image's row of each store
+    compute: Callable[[list[Any]], list[Rows]]  # several of these -> each image's row of each store
     in_threads: bool  # whether `compute` may run in several threads, one core each
 
 
@@ -118,7 +115,7 @@ class Encoder(nn.Module):
             finished = iter(self.finish(torch.from_numpy(np.stack(rows))).float().numpy() if rows else ())
             yield [ImageResult(one.name, None if one.value is None else next(finished), one.problem) for one in batch]
 
-    def joined(self, rows: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+    def joined(self, rows: Rows) -> NDArray[np.float32]:
         """An image's row of every store -> what `finish` reads [parts, D]."""
         whole: NDArray[np.float32] = rows[0][0]
         return whole
@@ -127,11 +124,11 @@ class Encoder(nn.Module):
 
     @abstractmethod
     def extraction(self, view: str, device: torch.device) -> Extraction:
-        """The pass over the images for their "plain" or "strong" views."""
+        """How "plain" or "strong" views of images become rows; opens the networks."""
 
-    def extractions(self, views: Iterable[str], device: torch.device) -> Mapping[str, Extraction]:
-        """One pass for every kind of view that is needed."""
-        return {view: self.extraction(view, device) for view in views}
+    @abstractmethod
+    def feature_stores(self, view: str) -> Sequence[FeatureStore]:
+        """Where these rows are kept; none: there is nothing to extract."""
 
     def fit(self, labelled: Images, unlabelled: Images, targets: Tensor, fabric: Fabric) -> None:
         """Learn from training images that were extracted before; targets [N, K] of the labelled ones."""
@@ -205,26 +202,40 @@ class Encoder(nn.Module):
 
 def run_extraction(
     extraction: Extraction, images: ImageSource, wanted: Iterable[tuple[str, bytes]]
-) -> Iterator[ImageResult[list[NDArray[np.float32]]]]:
-    """For every (name, key) in turn an image's row of each store, or why it cannot be used."""
-
-    def prepared(name: str, key: bytes) -> ImageResult[Any]:
-        try:
-            return ImageResult(name, extraction.prepare(images.image(name), key))
-        except BadImage as error:
-            return ImageResult(name, None, str(error))
-
-    def computed(made: list[ImageResult[Any]]) -> list[ImageResult[list[NDArray[np.float32]]]]:
-        good = [one.value for one in made if one.value is not None]
-        rows = iter(extraction.compute(good) if good else ())
-        return [ImageResult(one.name, None if one.value is None else next(rows), one.problem) for one in made]
+) -> Iterator[ImageResult[Rows]]:
+    """For every (name, key) in turn an image's row of each store, or why it cannot be used; by threads."""
 
     def work(group: list[tuple[str, bytes]]) -> list[ImageResult[Any]]:
-        made = [prepared(name, key) for name, key in group]
-        return computed(made) if extraction.in_threads else made
+        return (extract_group if extraction.in_threads else _prepared)(extraction, images, group)
 
     for made in map_in_order(work, batched(wanted, GROUP), cores()):
-        yield from (made if extraction.in_threads else computed(made))
+        yield from (made if extraction.in_threads else _computed(extraction, made))
+
+
+def extract_group(
+    extraction: Extraction, images: ImageSource, group: Iterable[tuple[str, bytes]]
+) -> list[ImageResult[Rows]]:
+    """The same for a few images at once, in the thread that asks: the unit of work of every executor."""
+    return _computed(extraction, _prepared(extraction, images, group))
+
+
+def _prepared(
+    extraction: Extraction, images: ImageSource, group: Iterable[tuple[str, bytes]]
+) -> list[ImageResult[Any]]:
+    """What the backbones are shown of each image."""
+    made: list[ImageResult[Any]] = []
+    for name, key in group:
+        try:
+            made.append(ImageResult(name, extraction.prepare(images.image(name), key)))
+        except BadImage as error:
+            made.append(ImageResult(name, None, str(error)))
+    return made
+
+
+def _computed(extraction: Extraction, made: list[ImageResult[Any]]) -> list[ImageResult[Rows]]:
+    good = [one.value for one in made if one.value is not None]
+    rows = iter(extraction.compute(good) if good else ())
+    return [ImageResult(one.name, None if one.value is None else next(rows), one.problem) for one in made]
 
 
 def as_stored(features: Tensor) -> Tensor:

@@ -70,7 +70,11 @@ class Crops(Encoder):
         def compute(images: list[list[Pictures]]) -> list[list[NDArray[np.float32]]]:
             return [[row] for row in _pooled_views(engine, images)]
 
-        return Extraction(f"{view} views to features", lambda: [self.store(view)], prepare, compute, engine.in_threads)
+        return Extraction(prepare, compute, engine.in_threads)
+
+    def feature_stores(self, view: str) -> Sequence[FeatureStore]:
+        """See Encoder."""
+        return [self.store(view)]
 
     def stored(self, view: str, images: Images) -> Stored:
         """Rows of the store, memory-mapped."""

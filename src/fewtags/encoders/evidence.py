@@ -102,8 +102,11 @@ class Evidence(Encoder):
             by_image = zip(*(engine(stacked) for engine in engines), strict=True)  # [1 + n, width] per backbone
             return [self._rows(found) for found in by_image]
 
-        in_threads = all(engine.in_threads for engine in engines)
-        return Extraction("extracting features", lambda: self.stores, prepare, compute, in_threads)
+        return Extraction(prepare, compute, in_threads=all(engine.in_threads for engine in engines))
+
+    def feature_stores(self, view: str) -> Sequence[FeatureStore]:
+        """See Encoder; there are no strong views."""
+        return self.stores
 
     def _rows(self, found: Sequence[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
         """What goes into each store: the whole image, and the patches apart from it."""

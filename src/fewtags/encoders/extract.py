@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import numpy as np
 import torch
@@ -9,7 +10,8 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
 from fewtags.data.catalogue import Catalogue
-from fewtags.encoders.base import Extraction, run_extraction
+from fewtags.encoders.base import Encoder, Rows
+from fewtags.encoders.executors import Executor, in_threads
 from fewtags.encoders.store import FeatureStore
 from fewtags.errors import BadImage
 from fewtags.utils.progress import Progress
@@ -35,26 +37,35 @@ def fingerprints(catalogue: Catalogue, bad: Bad) -> list[bytes]:
 
 
 def extract(
-    extraction: Extraction,
+    encoder: Encoder,
+    view: str,
     catalogue: Catalogue,
     keys: Sequence[bytes],
     rows: NDArray[np.int64],
     bad: Bad,
     fabric: Fabric,
     stop: StopRequest,
+    executor: Executor = in_threads,
 ) -> None:
     """Compute the features of these rows that the stores do not hold yet; images that cannot be used go to `bad`."""
-    stores = extraction.stores()
+    stores = encoder.feature_stores(view)
+    if not stores:
+        return
     usable = [int(row) for row in rows if int(row) not in bad]
     there = np.stack([store.rows([keys[row] for row in usable]) for store in stores]).min(axis=0)
     missing = list({keys[row]: row for row, place in zip(usable, there, strict=True) if place < 0}.values())
     # shared out by content: a process that is late finds some rows of the others kept already
     mine = [row for row in missing if int.from_bytes(keys[row][:4], "big") % fabric.world_size == fabric.global_rank]
-    found = run_extraction(extraction, catalogue.images, ((catalogue.names[row], keys[row]) for row in mine))
-    waiting: dict[bytes, list[NDArray[np.float32]]] = {}
+    wanted = ((catalogue.names[row], keys[row]) for row in mine)
+    waiting: dict[bytes, Rows] = {}
     unusable: dict[bytes, str] = {}
-    with Progress(extraction.title, len(mine), show=fabric.is_global_zero) as progress:
-        for row, one in zip(mine, found, strict=True):
+    with (
+        closing(executor(encoder, view, catalogue.images, wanted, fabric.device)) as found,
+        Progress(_title(view), len(mine), show=fabric.is_global_zero) as progress,
+    ):
+        for row, one in zip(mine, found, strict=True) if mine else ():  # nothing to do: no worker is started
+            if one.name != catalogue.names[row]:
+                raise RuntimeError(f"an executor gave {one.name} in the place of {catalogue.names[row]}")
             if one.value is None:
                 unusable[keys[row]] = one.problem
             else:
@@ -104,7 +115,11 @@ def share_bad(bad: Bad, fabric: Fabric) -> None:
             bad |= one
 
 
-def _keep(stores: Sequence[FeatureStore], waiting: dict[bytes, list[NDArray[np.float32]]]) -> None:
+def _title(view: str) -> str:
+    return "extracting features" if view == "plain" else f"extracting features of {view} views"
+
+
+def _keep(stores: Sequence[FeatureStore], waiting: dict[bytes, Rows]) -> None:
     if waiting:
         for store, rows in zip(stores, zip(*waiting.values(), strict=True), strict=True):
             store.append(list(waiting), np.stack(rows).astype(np.float16))

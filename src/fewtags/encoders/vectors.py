@@ -17,7 +17,7 @@ from fewtags.data.vectors import VectorSource
 from fewtags.encoders.base import BATCH, Box, Encoder, EncoderSettings, Extraction, Images
 from fewtags.encoders.components import FITTED_ON, Components, fit_components, restore_components
 from fewtags.encoders.inputs import VECTORS, Input
-from fewtags.encoders.store import Stored
+from fewtags.encoders.store import FeatureStore, Stored
 from fewtags.errors import UserError
 from fewtags.utils.threads import batched
 
@@ -64,9 +64,9 @@ class Vectors(Encoder):
         """Never asked for."""
         raise TypeError("vectors are not extracted")
 
-    def extractions(self, views: Iterable[str], device: torch.device) -> Mapping[str, Extraction]:
+    def feature_stores(self, view: str) -> Sequence[FeatureStore]:
         """None."""
-        return {}
+        return ()
 
     def fit(self, labelled: Images, unlabelled: Images, targets: Tensor, fabric: Fabric) -> None:
         """Components of the training rows, where vectors are longer than that."""

@@ -9,6 +9,7 @@ from lightning_fabric import Fabric
 
 from fewtags.data.catalogue import Catalogue, Role
 from fewtags.encoders.base import Encoder, Images
+from fewtags.encoders.executors import Executor, in_threads
 from fewtags.encoders.extract import extract, find_undecodable, fingerprints
 from fewtags.encoders.store import Stored
 from fewtags.training.loop import Targets
@@ -53,6 +54,7 @@ class Preparation:
     workers: int
     fabric: Fabric
     stop: StopRequest
+    executor: Executor = in_threads  # computes features that are not kept yet
 
 
 def prepare(catalogue: Catalogue, how: Preparation) -> Prepared:
@@ -74,9 +76,9 @@ def extract_features(catalogue: Catalogue, how: Preparation) -> tuple[list[bytes
         find_undecodable(catalogue, bad, how.fabric, how.stop)
         return keys, bad
     views = _views_needed(how)
-    for view, extraction in how.encoder.extractions(views, how.fabric.device).items():
-        rows = np.concatenate([catalogue.rows(ROLES[part]) for part in views[view]])
-        extract(extraction, catalogue, keys, rows, bad, how.fabric, how.stop)
+    for view, parts in views.items():
+        rows = np.concatenate([catalogue.rows(ROLES[part]) for part in parts])
+        extract(how.encoder, view, catalogue, keys, rows, bad, how.fabric, how.stop, how.executor)
     return keys, bad
 
 
