@@ -123,7 +123,9 @@ class Features:
         training = frozenset([*rows["labelled"].tolist(), *rows["unlabelled"].tolist()])
         if training not in self._projected:
             self.encoder.settings = replace(self._settings, components=recipe.components)
-            images = [Images(self._voc.images, [], [self._keys[r] for r in rows[part]]) for part in ("labelled", "unlabelled")]
+            images = [
+                Images(self._voc.images, [], [self._keys[r] for r in rows[part]]) for part in ("labelled", "unlabelled")
+            ]
             self.encoder.fit(*images, torch.empty(0), fabric)
             every = Images(self._voc.images, list(self._voc.names), self._keys)
             self._projected = {training: self.encoder.stored("plain", every).features}

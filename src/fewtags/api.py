@@ -52,7 +52,7 @@ def train(
     *,
     vectors: ArrayLike | None = None,
     ids: Sequence[str] | None = None,
-    tags: Sequence[str] | None = None,
+    tags: str | Sequence[str] | None = None,
     progress: Report = True,
     stop: StopRequest | None = None,
     **options: Any,
@@ -61,8 +61,8 @@ def train(
 
     The options are those of `fewtags train`, see fewtags.training.options.TrainOptions; settings are those that
     `fewtags methods NAME` lists. In the place of `data`, vectors [n, D] that somebody computed already, with labels
-    [n, K] of 1, 0 or -1 for unknown, ids of the rows and names of the tags. Progress is shown (True), kept silent
-    (False), or told to a function.
+    [n, K] of 1, 0 or -1 for unknown, ids of the rows and names of the tags. Tags of a folder may be named
+    too; they then need no label. Progress is shown (True), kept silent (False), or told to a function.
 
     >>> run = fewtags.train("photos", out="run")                             # doctest: +SKIP
     >>> run = fewtags.train(vectors=X, labels=Y, tags=["sea", "dog"])        # doctest: +SKIP
@@ -73,8 +73,10 @@ def train(
             if data is not None:
                 raise UserError("give data or vectors, not both")
             return _train_on_arrays(vectors, ids, tags, stop, options)
-        if ids is not None or tags is not None:
-            raise UserError("ids and tags name the rows and columns of vectors=…; data brings its own")
+        if ids is not None:
+            raise UserError("ids name the rows of vectors=…; data brings its own")
+        if tags is not None:
+            options["tags"] = tags
         if data is None:
             raise UserError("name the data: a folder of images, or vectors=…")
         if options.get("with_review"):
@@ -89,7 +91,7 @@ train.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         *(
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
             for name, default in TrainOptions.defaults().items()
-            if name != "data"
+            if name not in ("data", "tags")
         ),
     ],
     return_annotation=Run,
@@ -169,7 +171,8 @@ def data_of(folder: RunFolder) -> Catalogue:
     """The data that a run was trained on, split as it was then, with the decisions that it learned from."""
     config = folder.config()
     kept = None if config.review is None else kept_corrections(folder.path, config.review)
-    return read_split(config.data, config.labels, config.labelled, config.recipe.seed, config.split, kept)
+    seed, tags = config.recipe.seed, config.given_tags
+    return read_split(config.data, config.labels, config.labelled, seed, config.split, kept, tags)
 
 
 def _trained(options: TrainOptions, stop: StopRequest, *rest: Any) -> Run:
@@ -178,7 +181,11 @@ def _trained(options: TrainOptions, stop: StopRequest, *rest: Any) -> Run:
 
 
 def _train_on_arrays(
-    vectors: ArrayLike, ids: Sequence[str] | None, tags: Sequence[str] | None, stop: StopRequest, given: dict[str, Any]
+    vectors: ArrayLike,
+    ids: Sequence[str] | None,
+    tags: str | Sequence[str] | None,
+    stop: StopRequest,
+    given: dict[str, Any],
 ) -> Run:
     """Vectors and labels in memory; the run folder keeps them, so that every other verb can read them again."""
     labels = given.pop("labels", None)

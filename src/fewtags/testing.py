@@ -251,7 +251,7 @@ class Problem:
             body: nn.Module = nn.Sequential(nn.Conv2d(3, WIDTH, 3, stride=2), nn.BatchNorm2d(WIDTH), nn.ReLU(), _Pool())
         else:
             body = method.build_body(WIDTH, HIDDEN)
-            method.start(body, heads, lambda: (torch.zeros(WIDTH), float(WIDTH) ** 0.5))
+            method.start(body, heads, lambda: (torch.zeros(WIDTH), torch.ones(WIDTH)))
         recipe = Recipe(
             tune=self.tune,
             seed=self.seed,

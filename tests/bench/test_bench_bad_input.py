@@ -69,7 +69,7 @@ def test_a_grid_of_other_data_or_options(refused, pictures, tmp_path):  # noqa: 
     folder = kept(tmp_path / "b", [made_up("asl")], data=str(pictures))
     before = (folder / "grid.json").read_text()
     assert "holds a grid on" in refused("run", "scenes:40", "--methods", "asl", "--out", folder)
-    assert "other options (none; now --size 64)" in refused(
+    assert "other options (--words off; now --words off --size 64)" in refused(
         "run", pictures, "--methods", "asl", "--size", "64", "--out", folder
     )
     assert (folder / "grid.json").read_text() == before

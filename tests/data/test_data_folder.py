@@ -178,8 +178,7 @@ def test_a_long_list_of_problems_is_cut_in_the_message(photos: Photos) -> None:
         ("image,cat|dog,sky\na.jpg,1,1\n", "contains |"),
         ("image,cat,sky\na.jpg,1,yes\n", "cell 'yes' under 'sky'"),
         ("image,cat,sky\na.jpg,1.0,1\n", "cell '1.0' under 'cat'"),
-        ("image,cat,sky\na.jpg,,\n", "no labelled training image"),
-        ("image,split,tags\na.jpg,test,cat\n", "no labelled training image"),
+        ("image,tags\n", "no row names a tag"),
         ("image,tags\na.jpg,\n", "no row names a tag"),
         (b"image,tags\na.jpg,cat\nb.jpg,caf\xe9\n", "line 3: not UTF-8"),
         ("image,tags\na.jpg,cat\n".encode("utf-16"), "line 1: not UTF-8"),
@@ -216,6 +215,25 @@ WORDS = st.sampled_from(
 )
 
 
+def test_a_header_alone_names_tags(photos: Photos) -> None:
+    catalogue = read_folder(photos("image,cat,sky\n", "a.jpg", "b.jpg"))
+    assert catalogue.tags == ("cat", "sky")
+    assert len(catalogue.rows(Role.UNLABELLED)) == 2
+
+
+def test_tags_may_be_named_without_a_label_file(photos: Photos) -> None:
+    catalogue = read_folder(photos(None, "a.jpg"), tags=("sea", "cat"))
+    assert catalogue.tags == ("sea", "cat")
+    assert (catalogue.targets == UNKNOWN).all()
+
+
+@pytest.mark.parametrize("content", ["image,tags\na.jpg,cat\n", "image,cat\na.jpg,1\n"])
+def test_named_tags_stand_beside_those_of_the_file_and_are_unknown(photos: Photos, content: str) -> None:
+    catalogue = read_folder(photos(content, "a.jpg", "b.jpg"), tags=("sea", "cat"))
+    assert catalogue.tags == ("cat", "sea")
+    assert catalogue.targets[list(catalogue.names).index("a.jpg")].tolist() == [1, UNKNOWN]
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.binary(max_size=200) | st.lists(WORDS, max_size=40).map(lambda words: "".join(words).encode("latin-1")))
 @example(b"image,tags\n\x00,\x00\n")
@@ -229,7 +247,6 @@ def test_no_labels_raise_anything_but_user_error(photos: Photos, labels: bytes) 
         except UserError:
             continue
         assert catalogue.tags
-        assert len(catalogue.rows(Role.LABELLED))
 
 
 def test_a_row_of_the_catalogue_costs_its_name_and_one_byte_per_tag(photos: Photos) -> None:

@@ -87,10 +87,17 @@ def test_balanced_keeps_the_share_of_common_tags() -> None:
     assert np.abs(counts - 0.1 * targets.sum(axis=0)).max() <= 2
 
 
-@pytest.mark.parametrize("share", [0, 1, -0.1, 1.5, float("nan"), 0.09])
+@pytest.mark.parametrize("share", [1, -0.1, 1.5, float("nan"), 0.09])
 def test_a_share_that_makes_no_sense_is_refused(share: float) -> None:
     with pytest.raises(UserError, match="labelled share"):
         hide(catalogue_of(np.ones((10, 1), np.int8)), share, seed=1)
+
+
+@pytest.mark.parametrize("how", ["paper", "balanced"])
+def test_every_label_may_be_hidden(how: str) -> None:
+    result = hide(catalogue_of(np.ones((10, 1), np.int8)), 0, seed=1, how=how)
+    assert len(result.rows(Role.LABELLED)) == 0
+    assert len(result.rows(Role.UNLABELLED)) == 10
 
 
 def test_wrong_seed_unknown_split_and_nothing_to_hide_are_refused() -> None:

@@ -35,7 +35,8 @@ FENCE = re.compile(r'^( *)```(\w*)(?: title="([^"]*)")?\n(.*?)^\1```$', re.MULTI
 
 FILES_OF_PAGES = {  # that a page says are there when its reader has followed it
     "index.md": "run/tags.csv run/report.html",
-    "first-ten-minutes.md": "demo/all-seed1/tags.png run/tags.csv run/report.html 042-explain.png more.csv",
+    "first-ten-minutes.md": "demo/all-seed1/tags.png first/tags.csv first/tags.png run/tags.csv run/report.html "
+    "042-explain.png more.csv",
     "tag-your-photos.md": "tasks.json run/report.html street.html corrections.csv more.csv model.onnx again.csv",
     "python.md": "run/tags.csv second-run/tags.csv",
     "researchers.md": "table.tex",

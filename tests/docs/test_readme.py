@@ -57,11 +57,11 @@ def _small_training(monkeypatch):
 def test_the_commands_and_the_python_of_the_readme_work_as_they_stand(home, monkeypatch, capsys):
     monkeypatch.chdir(home)
     commands = [shlex.split(line, comments=True) for block in blocks(README, "sh") for line in block.splitlines()]
-    assert [words[1] for words in commands] == ["check", "train", "tag"]
+    assert [words[1] for words in commands] == ["train", "check", "train", "tag"]
     for words in commands:
         assert words[0] == "fewtags"
         assert run(words[1:]) == 0, words
-    for name in ("run/tags.csv", "run/tags.png", "run/model/model.json", "more.csv"):
+    for name in ("by-name/tags.csv", "run/tags.csv", "run/tags.png", "run/model/model.json", "more.csv"):
         assert Path(name).exists(), name
     capsys.readouterr()
     code = blocks(README, "python")

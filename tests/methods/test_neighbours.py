@@ -75,7 +75,7 @@ def held_out_of(monkeypatch, teacher):
     """What the share of the graph is chosen by."""
     tried = {}
     monkeypatch.setattr(module, "balanced_folds", lambda targets: fold_of)
-    monkeypatch.setattr(module, "choose_share", lambda held, targets: tried.update(held) or 0.5)
+    monkeypatch.setattr(module, "choose_share", lambda held, targets, near: tried.update(held) or 0.5)
     begun(teacher, **HOW, share=None)
     return tried[0.5]
 
@@ -234,7 +234,7 @@ def test_a_student_starts_with_rare_tags_whatever_it_sees():
 def test_the_body_brings_training_images_to_a_common_length():
     teacher, body = shown(), Centred(WIDTH)
     away = teacher.vectors - teacher.vectors.mean(0)
-    body.fit(teacher.vectors.mean(0), float(away.square().sum(1).mean().sqrt()))
+    body.fit(teacher.vectors.mean(0), away.square().mean(0))
     found = body(teacher.vectors.half())
     torch.testing.assert_close(found.mean(0), torch.zeros(WIDTH), atol=1e-2, rtol=0)
     assert float(found.square().sum(1).mean()) == pytest.approx(100.0, rel=1e-3)

@@ -99,7 +99,7 @@ def test_a_saved_model_gives_the_same_scores(tmp_path, backbone, learner, bank):
     teacher = shown()
     method = begun(teacher, bank=bank, learner=learner, hidden=8, **HOW)
     body = Centred(WIDTH)
-    body.fit(torch.randn(WIDTH), 3.0)
+    body.fit(torch.randn(WIDTH), torch.full((WIDTH,), 9.0 / WIDTH))
     network = Network(body, finished(method, teacher)).eval()
     encoder = Evidence([backbone], EncoderSettings(size=64))
     numbers = backbone.width * 6 - backbone.width  # half the picture, and four sizes of windows without a classifier

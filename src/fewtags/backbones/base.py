@@ -30,6 +30,7 @@ class Backbone(nn.Module):
     """
 
     classifier_name: ClassVar[str] = "fc"  # name of the ImageNet classifier in public weight files
+    reads_text: ClassVar[bool] = False  # whether `set_tags` can make a classifier of the tags' names
     shift: Tensor
     scale: Tensor
 
@@ -92,6 +93,15 @@ class Backbone(nn.Module):
             )
         logits: Tensor = self.classifier(pooled)
         return logits
+
+    @property
+    def tag_count(self) -> int:
+        """Tags that the classifier made by `set_tags` knows; 0 where there is none."""
+        return 0
+
+    def set_tags(self, tags: Sequence[str]) -> None:
+        """Make a classifier of the tags' names; only where the backbone reads text."""
+        raise TypeError(f"{self.name} reads no text, got {len(tags)} tags")
 
     def folded(self) -> "Backbone":
         """A frozen copy for eager use on a CPU, each BatchNorm folded into the convolution before it.

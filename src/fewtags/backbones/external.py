@@ -47,7 +47,7 @@ class HuggingFaceBackbone(Backbone):
         if last.ndim == 3 and (side := self._patches_per_side(pictures)) ** 2 + self.leading == last.shape[1]:
             last = tokens_to_map(last, self.leading, side)
         if last.ndim != 4 or last.shape[1] != self.width:
-            raise _no_map(self.name)
+            raise no_map(self.name)
         return last
 
     def forward(self, pictures: Tensor) -> Tensor:
@@ -68,10 +68,11 @@ class HuggingFaceBackbone(Backbone):
             patch = patch[0]
         return pictures.shape[2] // patch if isinstance(patch, int) else 0
 
-    def _outputs(self, pictures: Tensor) -> Any:
+    def _outputs(self, pictures: Tensor, **options: Any) -> Any:
         native = getattr(self.model.config, "image_size", None)
-        other = self.any_size and tuple(pictures.shape[-2:]) != (native, native)
-        return self.model(self._scaled(pictures), **({"interpolate_pos_encoding": True} if other else {}))
+        if self.any_size and tuple(pictures.shape[-2:]) != (native, native):
+            options["interpolate_pos_encoding"] = True
+        return self.model(self._scaled(pictures), **options)
 
 
 class TimmBackbone(Backbone):
@@ -97,7 +98,7 @@ class TimmBackbone(Backbone):
             side = isqrt(max(0, last.shape[1] - leading))
             if side and leading + side**2 == last.shape[1]:
                 return tokens_to_map(last, leading, side)
-        raise _no_map(self.name)
+        raise no_map(self.name)
 
     def forward(self, pictures: Tensor) -> Tensor:
         """Pictures [B, 3, H, W], 0..255 -> pooled vectors [B, width]."""
@@ -107,6 +108,9 @@ class TimmBackbone(Backbone):
 
 def build_hf(name: str, weights: Path | None, pretrained: bool) -> HuggingFaceBackbone:
     """A model from the local Hugging Face cache or from a folder; nothing is downloaded."""
+    # Imported here because that module imports from this one.
+    from fewtags.backbones.image_text import ImageTextBackbone, is_image_text
+
     transformers = import_extra("transformers", "hf")
     if weights is not None:
         raise UserError(f"hf:{name} brings its own weights: leave out --weights, or give its folder as hf:FOLDER")
@@ -116,7 +120,8 @@ def build_hf(name: str, weights: Path | None, pretrained: bool) -> HuggingFaceBa
             model = transformers.AutoModel.from_pretrained(name, config=config, local_files_only=True)
         else:
             model = transformers.AutoModel.from_config(config)
-        return HuggingFaceBackbone(f"hf:{name}", model, _processor_settings(transformers, name))
+        kind = ImageTextBackbone if is_image_text(model) else HuggingFaceBackbone
+        return kind(f"hf:{name}", model, _processor_settings(transformers, name))
     except UserError:
         raise
     except Exception as error:  # third-party models may fail in any way
@@ -180,7 +185,8 @@ def _measured_width(backbone: Backbone) -> int:
     return pooled.shape[1]
 
 
-def _no_map(name: str) -> UserError:
+def no_map(name: str) -> UserError:
+    """What to say where a map is asked of a model that has none."""
     return UserError(
         f"{name} has no map of its pooled vectors; choose a convolutional backbone for this, or a plain vision "
         "transformer"

@@ -12,6 +12,7 @@ from fewtags.errors import UserError, nearest
 from fewtags.methods import find_method, make_method, method_names
 from fewtags.training.recipe import Recipe
 from fewtags.utils.files import write_json
+from fewtags.words import OFF
 
 # Rows that are a method with settings, under the names that tables use.
 VARIANTS: dict[str, tuple[str, dict[str, str]]] = {
@@ -136,13 +137,14 @@ def make_grid(
 ) -> Grid:
     """All combinations, seed after seed, so that a grid that is cut short has whole tables."""
     for share in labelled:
-        if share is not None and not 0 < share < 1:
+        if share is not None and not 0 <= share < 1:
             raise UserError(f"--labelled {share:g}: must be between 0 and 1; leave it out to use every label")
     for seed in seeds:
         if not 0 <= seed < 2**32:
             raise UserError(f"--seeds {seed}: must be between 0 and {2**32 - 1}")
     cells = dict.fromkeys(Cell(row, share, seed) for seed in seeds for share in labelled for row in rows)
-    return Grid(data, {key: value for key, value in options.items() if value is not None}, tuple(cells))
+    shared = {key: value for key, value in options.items() if value is not None}
+    return Grid(data, {"words": OFF, **shared}, tuple(cells))  # names are read only where a grid is told to
 
 
 def save_grid(folder: Path, grid: Grid) -> None:
@@ -169,6 +171,6 @@ def load_grid(folder: Path) -> Grid:
             )
             for one in content["cells"]
         )
-        return Grid(str(content["data"]), dict(content["options"]), cells)
+        return Grid(str(content["data"]), {"words": OFF, **content["options"]}, cells)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{file} is damaged ({error!r}); run the grid into a new folder") from error

@@ -13,6 +13,7 @@ from fewtags.bench.live import Live
 from fewtags.bench.records import drop_records, finished, read_records, refresh_records
 from fewtags.bench.task import Task, job_of
 from fewtags.data import Role, hide, read
+from fewtags.data.labels.names import parse_tags
 from fewtags.errors import Interrupted, UserError
 from fewtags.training.build import make_fabric
 from fewtags.training.prepare import extract_features
@@ -70,7 +71,9 @@ def run_grid(
 def check_cells(grid: Grid) -> list[Job]:
     """Check all cells before anything is written; returns one job for every kind of features that is needed."""
     labels, split = grid.options.get("labels"), grid.options.get("split", "paper")
-    catalogue = read(grid.data, None if labels is None else Path(labels))
+    tags = grid.options.get("tags")
+    named = () if tags is None else parse_tags(tags)
+    catalogue = read(grid.data, None if labels is None else Path(labels), tags=named)
     for share, seed in dict.fromkeys((cell.labelled, cell.seed) for cell in grid.cells):
         if share is not None:
             hide(catalogue, share, seed, split)

@@ -45,11 +45,31 @@ def demo(
 
 
 @app.command()
-def check(data: Data, labels: Labels = None) -> None:
+def check(
+    data: Data,
+    labels: Labels = None,
+    tags: Annotated[
+        str | None, typer.Option(metavar="A,B,C", help="Names of tags, for a folder without labels or beside them.")
+    ] = None,
+) -> None:
     """Everything wrong with a data set at once, with line numbers."""
     from fewtags.cli.verbs import run_check
 
-    run_check(data, labels)
+    run_check(data, labels, tags)
+
+
+@app.command()
+def words(
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Names of tags.")],
+    own: Annotated[
+        str | None,
+        typer.Option("--words", metavar="TEXT", help="A CSV file, or 'sofa=couch|settee; crane=-crane (wading bird)'."),
+    ] = None,
+) -> None:
+    """What fewtags knows about a tag from its name alone."""
+    from fewtags.cli.words import run_words
+
+    run_words(names, own)
 
 
 @app.command(cls=lazy("fewtags.cli.train", "train"))

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -47,7 +48,7 @@ Address = Annotated[str | None, typer.Option(help="Of a running Ray cluster; els
 Retry = Annotated[bool, typer.Option("--retry", help="Run cells that failed once more, from the start.")]
 
 
-@derived(option_names(unmarked=("axis", "running")))
+@derived(option_names(unmarked=("axis", "running")), words="off")
 def run(
     data: Data,
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder of the grid; more cells may be added later.")],
@@ -118,6 +119,9 @@ def run_table(folder: Path, kind: str | None, out: Path | None, rule: str, paper
         if beside is None:
             raise UserError(f"--paper: nothing was published on {grid.data}; there is voc, coco and nus")
     found = tables(records, grid.cells, rule, beside)
+    if grid.options["words"] != "off":
+        said = "with words: a method that can reads tags' names beside the labels"
+        found = [replace(one, title=f"{one.title}, with words", notes=[*one.notes, said]) for one in found]
     if beside is not None and not any(map(has_paper, found)):
         say("--paper: nothing was published of these methods at these shares")
     if kind is None:

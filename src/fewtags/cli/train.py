@@ -35,6 +35,11 @@ def run_train(data: str, **options: Any) -> None:
         print_estimate(result["estimate"], with_tags=result.get("map") is None)
         print()
     folder, unlabelled = run.path, result["images"]["unlabelled"]
+    if not result["images"]["labelled"]:
+        print("no image is labelled: only the surest get a tag, by its name alone, and none is verified.")
+        print("quality is unknown until you label some images; the review asks about the most useful ones first\n")
+    elif result.get("unverified"):
+        print(f"given by name alone, unverified: {', '.join(result['unverified'])}\n")
     if unlabelled:
         print(f"{unlabelled:,} image{'' if unlabelled == 1 else 's'} tagged: {folder / 'tags.csv'}")
         if (folder / "tags.png").exists():

@@ -12,10 +12,14 @@ strength of the regression and the share of the graph that the labelled images c
 without unlabelled images `asl`. `fewtags methods neighbours` lists the settings."""
 
 
-def run_check(data: str, labels: Path | None) -> None:
-    """Print the report of a data set; exit code 2 if something is wrong."""
+def run_check(data: str, labels: Path | None, tags: str | None) -> None:
+    """Print the report of a data set and what tags' names lead to; exit code 2 if something is wrong."""
     from fewtags.data.check import check
+    from fewtags.data.labels.names import parse_tags
     from fewtags.utils.progress import Progress
+    from fewtags.words import tag_weights
+
+    named = parse_tags(tags) if tags is not None else ()
 
     with Progress("looking at the images", 1) as progress:
 
@@ -23,8 +27,11 @@ def run_check(data: str, labels: Path | None) -> None:
             progress.total = total
             progress.advance(done - progress.done)
 
-        report = check(data, labels, advance=advance)
+        report = check(data, labels, advance=advance, tags=named)
     print("\n".join(report.lines()))
+    if report.tags and not data.startswith("vectors:"):
+        print("what tags' names lead to (fewtags words NAME shows more):")
+        print("\n".join(f"  {one.line()}" for one in tag_weights([count.tag for count in report.tags])))
     if report.problems:
         sys.exit(2)
 

@@ -1,6 +1,7 @@
 """Read images and labels into a catalogue: `read(DATA)`."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from fewtags.data.catalogue import UNKNOWN, Catalogue, ImageSource, Names, Role
@@ -11,16 +12,19 @@ from fewtags.errors import UserError, nearest
 __all__ = ["UNKNOWN", "Catalogue", "ImageSource", "Names", "Role", "hide", "read", "split_spec"]
 
 
-def read(spec: str, labels: Path | None = None, seed: int = 1) -> Catalogue:
+def read(spec: str, labels: Path | None = None, seed: int = 1, tags: Sequence[str] = ()) -> Catalogue:
     """The catalogue of a folder, or of `KIND:PATH`; every module in data/readers is a KIND.
 
-    labels: a CSV file with the labels; seed: of drawn scenes. Raises UserError with the remedy.
+    labels: a CSV file with the labels; seed: of drawn scenes; tags: names that need no label. Raises UserError with the
+    remedy.
     """
     kind, place = split_spec(spec)
     reader = find_reader(kind)
     if labels is not None and not getattr(reader, "TAKES_LABELS", False):
         raise UserError(f"{spec}: brings its own labels; --labels goes with a folder of images")
-    catalogue: Catalogue = reader.read(place, labels, seed)
+    if tags and not getattr(reader, "TAKES_TAGS", False):
+        raise UserError(f"{spec}: brings its own tags; --tags goes with a folder of images")
+    catalogue: Catalogue = reader.read(place, labels, seed, **({"tags": tags} if tags else {}))
     return catalogue
 
 

@@ -1,6 +1,6 @@
 """Check a data set and report all problems at once, without training."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,11 +63,15 @@ class Report:
 
 
 def check(
-    spec: str, labels: Path | None = None, seed: int = 1, advance: Callable[[int, int], None] | None = None
+    spec: str,
+    labels: Path | None = None,
+    seed: int = 1,
+    advance: Callable[[int, int], None] | None = None,
+    tags: Sequence[str] = (),
 ) -> Report:
-    """Read DATA and decode every image; calls advance(done, total) after each."""
+    """Read DATA and decode every image; calls advance(done, total) after each. tags: names that need no label."""
     report = Report(spec)
-    catalogue = _read(spec, labels, seed, report)
+    catalogue = _read(spec, labels, seed, report, tags)
     if catalogue is None:
         return report
     report.warnings += catalogue.notes
@@ -77,14 +81,14 @@ def check(
     return report
 
 
-def _read(spec: str, labels: Path | None, seed: int, report: Report) -> Catalogue | None:
+def _read(spec: str, labels: Path | None, seed: int, report: Report, tags: Sequence[str]) -> Catalogue | None:
     try:
         kind, path = split_spec(spec)
         if kind != "folder":
-            return read(spec, labels, seed)
+            return read(spec, labels, seed, tags)
         from fewtags.data.readers.folder import scan_folder
 
-        catalogue, problems = scan_folder(Path(path), labels)
+        catalogue, problems = scan_folder(Path(path), labels, tags)
     except UserError as error:
         report.problems.append(str(error))
         return None
@@ -104,7 +108,8 @@ def _count_tags(catalogue: Catalogue, report: Report) -> None:
         if present < MIN_POSITIVES:
             report.rare.append(tag)
     if report.rare:
-        report.warnings.append(f"fewer than {MIN_POSITIVES} labelled images have: {', '.join(report.rare)}")
+        few = f"fewer than {MIN_POSITIVES} labelled images have: {', '.join(report.rare)}"
+        report.warnings.append(few if len(labelled) else "no image is labelled; tags' names alone decide, unverified")
 
 
 def _check_images(catalogue: Catalogue, report: Report, advance: Callable[[int, int], None] | None) -> None:

@@ -25,7 +25,7 @@ def hide(catalogue: Catalogue, share: float, seed: int, how: str = "paper") -> C
     if how not in SPLITS:
         raise UserError(f"split {how!r} is unknown{nearest(how, SPLITS)}; there are {' and '.join(SPLITS)}")
     order = np.random.RandomState(seed).permutation(len(rows))  # the papers' generator
-    if how == "balanced":
+    if how == "balanced" and kept:
         chosen = _balanced(catalogue.targets[rows[order]] == 1, kept)
         order = np.concatenate([order[chosen], order[~chosen]])
     drawn = rows[order]
@@ -37,12 +37,12 @@ def hide(catalogue: Catalogue, share: float, seed: int, how: str = "paper") -> C
 
 
 def _count(labelled: int, share: float) -> int:
-    if not 0 < share < 1:
+    if not 0 <= share < 1:
         raise UserError(f"labelled share {share}: must be between 0 and 1; leave it out to use every label")
     if not labelled:
         raise UserError("no labelled training image to hide labels of")
     kept = int(share * labelled)
-    if not kept:
+    if share and not kept:
         raise UserError(f"labelled share {share} of {labelled} images is less than one image; ask for more")
     return kept
 

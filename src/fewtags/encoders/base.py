@@ -77,6 +77,7 @@ class Encoder(nn.Module):
     backbones: Sequence[Backbone]
     name: str  # of the backbones, with + between them
     width: int  # numbers of a part, as the network reads them
+    words: int = 0  # how many of the last of them are word scores, one per tag
     parts: int  # the whole image and its patches
 
     def __init__(self, settings: EncoderSettings) -> None:
@@ -92,6 +93,17 @@ class Encoder(nn.Module):
     @abstractmethod
     def raw(self, *pictures: Tensor) -> Tensor:
         """Pictures of N images -> features [N, parts, D] before anything that was learned is applied to them."""
+
+    def read_words(self, weights: Tensor) -> bool:
+        """Add one word score per tag to every part: how much the backbones see of the classes that its name leads to.
+
+        weights [1000, K] of the ImageNet classes. False where the backbones cannot name what they see.
+        """
+        return False
+
+    def name_evidence(self, words: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Word scores [n, K] -> how much is seen of a tag's classes beyond what chance gives them, at most 1."""
+        raise TypeError(f"{type(self).__name__} reads no words")
 
     def finish(self, raw: Tensor) -> Tensor:
         """Features as stored [N, parts, D] -> as the network reads them [N, parts, width]."""

@@ -19,11 +19,11 @@ from torch.nn.functional import interpolate
 
 from fewtags.backbones.base import Backbone
 from fewtags.backbones.weights import digest
-from fewtags.encoders.base import Box, Encoder, EncoderSettings, Extraction, Images
+from fewtags.encoders.base import Box, Encoder, EncoderSettings, Extraction, Images, as_stored
 from fewtags.encoders.components import Components, kept_components, restore_components
 from fewtags.encoders.inputs import Input, image_input
 from fewtags.encoders.runtime import make_engine
-from fewtags.encoders.saved import backbone_problem, backbone_state, restore_backbones
+from fewtags.encoders.saved import backbone_problem, backbone_state, misfit, restore_backbones
 from fewtags.encoders.store import FeatureStore, Stored, store_folder
 from fewtags.encoders.windows import GRID, WindowReader, make_readers, regions, square
 from fewtags.solvers.folds import MAX_LABELLED, MIN_LABELLED, select_strength
@@ -34,8 +34,12 @@ Blocks = Literal["pooled", "evidence", "both"]
 KINDS: tuple[Blocks, ...] = ("both", "evidence", "pooled")
 KIND_WORDS = {"both": "both kinds", "evidence": "evidence of windows", "pooled": "pooled vectors"}
 NEAR = 0.005  # mAP; closer than this to the best, both are taken
+NEAR_WITH_WORDS = 0.15  # the same with word scores, times the root of the number of labelled images
 ROWS = 512  # images read from the stores at a time
 FINE = 8 * GRID  # cells a side on which the maps of several backbones meet
+CLASSES = 1000  # of ImageNet
+WORD_WEIGHTS = "words.weights"
+FAINT = 1e-3  # evidence this small is no different from none
 
 
 class Choice(NamedTuple):
@@ -49,6 +53,7 @@ class Evidence(Encoder):
     """Window features of one or more backbones, reduced to principal components once `fit` has seen the images."""
 
     kind: ClassVar[str] = "evidence"
+    word_weights: Tensor
 
     def __init__(self, backbones: Sequence[Backbone], settings: EncoderSettings) -> None:
         super().__init__(settings)
@@ -59,6 +64,7 @@ class Evidence(Encoder):
         asked = settings.blocks == "choose"
         self.choice = Choice("both" if asked else settings.blocks, {})  # type: ignore[arg-type]
         self.components: Components | None = None
+        self.register_buffer("word_weights", None)
         self.width = sum(end - start for reader in self._readers for start, end in reader.columns(self.choice.blocks))
 
     @property
@@ -70,25 +76,59 @@ class Evidence(Encoder):
         return (square(image, self.settings.size),)
 
     def raw(self, *pictures: Tensor) -> Tensor:
-        """Pictures [N, size, size, 3] -> the chosen columns of all backbones [N, parts, D]."""
+        """Pictures [N, size, size, 3] -> the chosen columns of all backbones, then word scores [N, parts, D]."""
         (picture,) = pictures
-        return torch.cat(self._columns([reader(picture.permute(0, 3, 1, 2)) for reader in self._readers]), dim=-1)
+        return self._joined([reader(picture.permute(0, 3, 1, 2)) for reader in self._readers])
 
     def finish(self, raw: Tensor) -> Tensor:
-        """Rounded as stored, then reduced to components."""
-        features = super().finish(raw)
-        return features if self.components is None else self.components(features)
+        """Rounded as stored, then reduced to components; word scores stay as they are."""
+        plain = raw.shape[-1] - self.words
+        features = super().finish(raw[..., :plain])
+        features = features if self.components is None else self.components(features)
+        return torch.cat([features, raw[..., plain:]], dim=-1) if self.words else features
 
     def joined(self, rows: list[NDArray[np.float32]]) -> NDArray[np.float32]:
         """See Encoder; the rows are those of whole images, then those of patches, one per backbone."""
         count = len(self.readers)
         found = [np.concatenate([row[0] for row in rows[place::count]]) for place in range(count)]
-        return np.concatenate(self._columns(found), axis=-1)
+        return self._joined([torch.from_numpy(one) for one in found]).numpy()
 
-    def _columns(self, found: list[Any]) -> list[Any]:
-        """The chosen columns [.., width] of every backbone's features, tensors or arrays."""
-        chosen = [reader.columns(self.choice.blocks) for reader in self._readers]
-        return [one[..., start:end] for one, some in zip(found, chosen, strict=True) for start, end in some]
+    def _joined(self, found: list[Tensor]) -> Tensor:
+        """The features [.., width] of every backbone -> chosen columns, then word scores [.., D]."""
+        columns = self._columns(found, self.choice.blocks)
+        return torch.cat([*columns, self._word_scores(found)] if self.words else columns, dim=-1)
+
+    def read_words(self, weights: Tensor) -> bool:
+        """See Encoder; an image-text backbone has scores of its own, others the classes they were trained on."""
+        if not any(_can_name(reader) for reader in self._readers):
+            return False
+        self.word_weights = weights
+        self.width += weights.shape[1] - self.words
+        self.words = weights.shape[1]
+        return True
+
+    def _word_scores(self, found: list[Tensor]) -> Tensor:
+        """[.., K]: the mean over backbones and window sizes of the log of the evidence for a tag's classes."""
+        weights, scores = self.word_weights, []
+        for one, reader in zip(found, self._readers, strict=True):
+            kept = as_stored(one) if self.settings.frozen else one
+            scores += [kept[..., start:end] for start, end in reader.columns("words")]
+            if not reader.tag_count and _can_name(reader):
+                evidence = [kept[..., start:end] for start, end in reader.columns("evidence")]
+                scores += [torch.log(seen.square() @ weights + FAINT) for seen in evidence]
+        return torch.stack(scores).mean(0)
+
+    @property
+    def _led_by_names(self) -> bool:
+        """Whether the names of most tags say something."""
+        texts = any(reader.tag_count for reader in self._readers)
+        return bool(self.words) and (texts or 2 * int((self.word_weights > 0).any(0).sum()) > self.words)
+
+    def name_evidence(self, words: NDArray[np.float32]) -> NDArray[np.float32]:
+        """See Encoder: of a thousand classes that look alike, each gets a thousandth."""
+        chance = self.word_weights.numpy().mean(0)
+        found: NDArray[np.float32] = (np.exp(words) - FAINT - chance) / (1 - chance)
+        return found
 
     def extraction(self, view: str, device: torch.device) -> Extraction:
         """A picture is decoded and resized once for all backbones."""
@@ -136,13 +176,18 @@ class Evidence(Encoder):
 
     def read(self, keys: Sequence[bytes], blocks: Blocks, whole: bool = False) -> NDArray[np.float16]:
         """Stored columns of these blocks [n, parts, D], or of whole images only [n, 1, D]."""
+        return np.concatenate(self._columns(self._read(keys, whole), blocks), axis=-1)
+
+    def _read(self, keys: Sequence[bytes], whole: bool = False) -> list[NDArray[np.float16]]:
+        """All that is stored [n, parts, width], by backbone."""
         stores = self.stores[: len(self.readers)] if whole else self.stores
-        columns = []
-        for place, reader in enumerate(self._readers):
-            kept = stores[place :: len(self.readers)]
-            parts = np.concatenate([store.array()[store.rows_of_all(keys)][:, 0] for store in kept], axis=1)
-            columns += [parts[..., start:end] for start, end in reader.columns(blocks)]
-        return np.concatenate(columns, axis=-1)
+        kept = (stores[place :: len(self.readers)] for place in range(len(self.readers)))
+        return [np.concatenate([one.array()[one.rows_of_all(keys)][:, 0] for one in some], axis=1) for some in kept]
+
+    def _columns(self, found: Sequence[Any], blocks: str) -> list[Any]:
+        """Some columns [.., width] of every backbone's features, tensors or arrays."""
+        wanted = [reader.columns(blocks) for reader in self._readers]
+        return [one[..., start:end] for one, some in zip(found, wanted, strict=True) for start, end in some]
 
     def fit(self, labelled: Images, unlabelled: Images, targets: Tensor, fabric: Fabric) -> None:
         """Choose the kind of features by the labelled images, then the components of all training images."""
@@ -156,7 +201,7 @@ class Evidence(Encoder):
         self.components = self._fit_components([*labelled.keys, *unlabelled.keys])
         if fabric.is_global_zero and fabric.world_size > 1:
             fabric.barrier()
-        self.width = self.components.count
+        self.width = self.components.count + self.words
 
     def choose(self, keys: Sequence[bytes], targets: Tensor, tick: Callable[[], None] = lambda: None) -> Choice:
         """By the labelled images: each kind is tried in five folds, near ties go to both.
@@ -173,8 +218,10 @@ class Evidence(Encoder):
             wholes = self.read([keys[row] for row in few], kind, whole=True)[:, 0]
             tried[kind] = select_strength(coordinates(torch.from_numpy(wholes).double()), known, (0.003, 0.03)).map
             tick()
+        # word scores hold evidence of their own, so few labels decide little and are wrong more often
+        near = max(NEAR, NEAR_WITH_WORDS / len(few) ** 0.5) if self._led_by_names else NEAR
         best = max(tried.values())
-        return Choice("both" if tried["both"] >= best - NEAR else max(KINDS, key=tried.__getitem__), tried)
+        return Choice("both" if tried["both"] >= best - near else max(KINDS, key=tried.__getitem__), tried)
 
     def _fit_components(self, keys: Sequence[bytes]) -> Components:
         blocks = self.choice.blocks
@@ -192,9 +239,14 @@ class Evidence(Encoder):
             raise RuntimeError("fit comes first")
         keys = images.keys
         found = np.empty((len(keys), 1, self.parts, self.width), np.float32)
+        plain = self.components.count
         for start in range(0, len(keys), ROWS):
-            some = self.read(keys[start : start + ROWS], self.choice.blocks)
-            found[start : start + ROWS, 0] = self.components.project(some)
+            rows = self._read(keys[start : start + ROWS])
+            chosen = np.concatenate(self._columns(rows, self.choice.blocks), axis=-1)
+            found[start : start + ROWS, 0, :, :plain] = self.components.project(chosen)
+            if self.words:
+                scores = self._word_scores([torch.from_numpy(one).float() for one in rows])
+                found[start : start + ROWS, 0, :, plain:] = scores.numpy()
         return Stored(found, np.arange(len(keys)))
 
     def learned(self) -> dict[str, Any] | None:
@@ -219,12 +271,14 @@ class Evidence(Encoder):
 
     def state(self) -> dict[str, Any]:
         """See Encoder."""
-        fitted = {"blocks": self.choice.blocks, "components": self.width if self.components is not None else None}
+        count = None if self.components is None else self.components.count
+        fitted = {"blocks": self.choice.blocks, "components": count, "words": self.words or None}
         return backbone_state(self.backbones, self.settings) | fitted
 
     def tensors(self) -> dict[str, Tensor]:
-        """Backbones and components."""
-        return super().tensors() | ({} if self.components is None else self.components.tensors())
+        """Backbones, components, and which classes a tag's name leads to."""
+        fitted = {} if self.components is None else self.components.tensors()
+        return super().tensors() | fitted | ({WORD_WEIGHTS: self.word_weights} if self.words else {})
 
     @classmethod
     def state_problem(cls, state: Mapping[str, Any]) -> str:
@@ -238,12 +292,17 @@ class Evidence(Encoder):
         if state["components"]:
             encoder.components = restore_components(tensors, encoder.width, state["components"], file)
             encoder.width = encoder.components.count
+        if state["words"]:
+            weights = tensors.get(WORD_WEIGHTS)
+            if weights is None or weights.shape != (CLASSES, state["words"]) or not encoder.read_words(weights):
+                raise misfit(file, "the classes of its tags' names are missing or of another shape")
         return encoder
 
     def with_backbones(self, backbones: Sequence[Backbone]) -> "Evidence":
         """See Encoder."""
         other = Evidence(backbones, self.settings)
         other.choice, other.components, other.width = self.choice, self.components, self.width
+        other.word_weights, other.words = self.word_weights, self.words
         return other
 
     def inputs(self) -> dict[str, Input]:
@@ -270,6 +329,14 @@ class Evidence(Encoder):
         total: NDArray[np.float32] = torch.stack(fine).sum(0).numpy()
         left, top, right, bottom = (round(share * FINE) for share in self.boxes()[part])
         return total[top:bottom, left:right]
+
+
+def _can_name(reader: WindowReader) -> bool:
+    """Whether a backbone knows tags by their names: by its text tower, or as ImageNet's classes."""
+    backbone = reader.backbone
+    if getattr(backbone, "reads_text", False):
+        return bool(reader.tag_count)
+    return reader.mapped and backbone.classifier is not None and backbone.classifier.out_features == CLASSES
 
 
 def coordinates(x: Tensor) -> Tensor:

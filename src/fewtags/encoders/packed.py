@@ -12,7 +12,7 @@ from fewtags.encoders.kinds import EncoderKind
 from fewtags.errors import UserError
 
 NAMELESS = Path("a packed encoder")  # in the place of a file, in messages
-ABSENT = {"blocks": None, "components": None}  # what model.json says where an encoder has no such thing
+ABSENT = {"blocks": None, "components": None, "words": None}  # what model.json says where an encoder has no such thing
 
 
 def pack_encoder(encoder: Encoder) -> bytes:

@@ -7,6 +7,8 @@ many scales, at the cost of one forward pass instead of one per patch.
 
 A patch of a picture is read in the same way, on its part of the map alone, so that one projection and one
 network serve the whole and its patches.
+
+A backbone that reads text and was told the tags adds a score for every tag by its name; see backbones/image_text.py.
 """
 
 from collections.abc import Sequence
@@ -22,22 +24,26 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, normalize
 
 from fewtags.backbones.base import Backbone
+from fewtags.backbones.image_text import ImageTextBackbone, aggregate
 from fewtags.errors import UserError
 
 GRID = 7  # cells per side
 WINDOWS = (1, 2, 3, 4)  # cells a side of a window
 EVIDENCE_VERSION = 1  # raise when the same picture comes to give other numbers: what is stored is then made anew
+WORDS_VERSION = 1  # the same for what tags' names say
 
 
 class Block(NamedTuple):
     """A stretch of the features of one backbone."""
 
-    kind: str  # "pooled": the vector of a whole map; "half": that of the shrunk picture; "evidence"
+    kind: str  # "pooled": the vector of a whole map; "half": that of the shrunk picture; "evidence"; "words"
     width: int
 
 
 class WindowReader(nn.Module):
     """Pictures [B, 3, size, size], 0..255 -> features [B, 1 + patches², width]; every block has length one.
+
+    The block of words is no vector: it holds a log-probability for each tag that the backbone was told.
 
     half: the picture is also read at half its size, where a whole scene fits the backbone's eye.
     mapped: the backbone gives a map; one that does not gives its pooled vector alone.
@@ -48,24 +54,44 @@ class WindowReader(nn.Module):
         super().__init__()
         self.backbone, self.patches, self.shrinks, self.mapped = backbone, patches, half, mapped
         self.name = backbone.name
-        classifier = backbone.classifier
+        text = self._text
+        classifier = self._classifier
         seen = backbone.width if classifier is None else classifier.out_features
+        self.tag_count = text.tag_count if text else 0
         self.blocks = [Block("pooled", backbone.width)]
         self.blocks += [Block("half", backbone.width)] if half else []
         self.blocks += [Block("evidence", seen) for _ in WINDOWS] if mapped else []
+        self.blocks += [Block("words", self.tag_count)] if self.tag_count else []
         self.width = sum(block.width for block in self.blocks)
 
+    @property
+    def _text(self) -> ImageTextBackbone | None:
+        """The backbone, if it reads text; fewtags.explain wraps one to keep its maps."""
+        inner = getattr(self.backbone, "backbone", self.backbone)
+        return inner if isinstance(inner, ImageTextBackbone) else None
+
+    @property
+    def _classifier(self) -> nn.Linear | None:
+        """What the windows are seen by; a classifier of tags' names is for the block of words alone."""
+        return None if self._text else self.backbone.classifier
+
     def columns(self, blocks: str) -> list[tuple[int, int]]:
-        """(start, end) of the stretches that make up "pooled", "evidence" or "both"."""
+        """(start, end) of the stretches that make up "pooled", "evidence", "both" or "words"."""
         pooled = "half" if self.shrinks else "pooled"
-        kinds = {"pooled": {pooled}, "evidence": {"evidence"}, "both": {pooled, "evidence"}}[blocks]
+        kinds = {
+            "pooled": {pooled},
+            "evidence": {"evidence"},
+            "both": {pooled, "evidence"},
+            "words": {"words"},
+        }[blocks]
         ends = list(accumulate(block.width for block in self.blocks))
         return [(end - block.width, end) for block, end in zip(self.blocks, ends, strict=True) if block.kind in kinds]
 
     def extra_repr(self) -> str:
         """The settings that are no weights; part of what stored features are known by."""
         alone = "" if self.mapped else ", pooled"
-        return f"version={EVIDENCE_VERSION}, patches={self.patches}, half={self.shrinks}{alone}"
+        words = f", words={self.tag_count}, words_version={WORDS_VERSION}" if self.tag_count else ""
+        return f"version={EVIDENCE_VERSION}, patches={self.patches}, half={self.shrinks}{alone}{words}"
 
     def of_whole(self) -> "WindowReader":
         """The same without patches."""
@@ -77,15 +103,19 @@ class WindowReader(nn.Module):
 
     def forward(self, pictures: Tensor) -> Tensor:
         """See the class."""
+        text = self._text if self.tag_count else None
         if not self.mapped:
-            return normalize(self.backbone(pictures), dim=-1)[:, None]
-        cells = on_grid(self.backbone.maps(pictures))
+            pooled = self.backbone(pictures)
+            whole = normalize(pooled, dim=-1)[:, None]
+            return torch.cat([whole, text.tag_scores(pooled)[:, None]], dim=-1) if text else whole
+        look = text.look(pictures) if text else None  # maps and words of one forward
+        cells = on_grid(look.maps if look and text is self.backbone else self.backbone.maps(pictures))
         blocks = [pooled_parts(cells, self.patches)]
         if self.shrinks:
             smaller = avg_pool2d(pictures.float(), 2)
             blocks.append(pooled_parts(on_grid(self.backbone.maps(smaller)), self.patches))
         blocks = [normalize(block, dim=-1) for block in blocks]
-        if self.backbone.classifier is None:
+        if self._classifier is None:
             blocks += [normalize(found, dim=-1) for found in window_maxima(cells, self.patches)]
         else:
             logits = self.backbone.classify(cells.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
@@ -93,6 +123,9 @@ class WindowReader(nn.Module):
             blocks += [
                 normalize(found.sqrt(), dim=-1) for found in window_maxima(logits, self.patches, probabilities=True)
             ]
+        if text and look:
+            places, whole = text.tag_scores(look.dense.permute(0, 2, 3, 1)), text.tag_scores(look.pooled)
+            blocks.append(word_parts(places, whole, self.patches))
         return torch.cat(blocks, dim=-1)
 
 
@@ -138,6 +171,23 @@ def pooled_parts(cells: Tensor, patches: int = 1) -> Tensor:
         cells[:, :, top : top + extent, left : left + extent].mean((2, 3))
         for top, left, extent in regions(cells.shape[-1], patches)
     ]
+    return torch.stack(parts, dim=1)
+
+
+def word_parts(places: Tensor, whole: Tensor, patches: int = 1) -> Tensor:
+    """Log-probabilities of tags at every place [B, h, w, K] and of the picture [B, K] -> of parts [B, 1 + patches², K].
+
+    A part lies where the same part of the grid lies; the picture has the same share in all of them.
+    """
+    height, width = places.shape[1:3]
+    grid = min(GRID, height, width)
+    parts = []
+    for top, left, extent in regions(grid, patches):
+        rows, columns = (
+            slice(first * length // grid, ceil((first + extent) * length / grid))
+            for first, length in ((top, height), (left, width))
+        )
+        parts.append(aggregate(places[:, rows, columns].flatten(1, 2), whole))
     return torch.stack(parts, dim=1)
 
 

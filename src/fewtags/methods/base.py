@@ -106,6 +106,7 @@ class Method(BaseModel):
     learns_by_steps: ClassVar[bool] = True  # may be a setting; False: `finished_heads` does all the learning
     separates_heads: ClassVar[bool] = False  # may be a setting: pseudo-labels train other heads than make them
     draws_views: ClassVar[bool] = True  # False: on stored features the student reads the plain view, no strong draws
+    reads_words: ClassVar[bool] = False  # may be a setting: vectors may end in what tags' names say, see `words`
     updates: ClassVar[dict[str, Update]] = {"all": Update()}  # in this order, each with its own forward pass
 
     patches: int = Field(1, ge=1, le=8)
@@ -118,11 +119,21 @@ class Method(BaseModel):
     """False: no head learns from patches; the head of the whole image reads them too when images are tagged."""
 
     _state: dict[str, Tensor] = PrivateAttr(default_factory=dict)
+    _words: int = PrivateAttr(0)
 
     @property
     def state(self) -> dict[str, Tensor]:
         """Everything that must survive from step to step."""
         return self._state
+
+    @property
+    def words(self) -> int:
+        """How many of the last numbers of a vector say what tags' names say, one per tag; `reads_words` allows them."""
+        return self._words
+
+    def expect_words(self, count: int) -> None:
+        """Told before bodies and heads are built, in training and when a model is loaded."""
+        self._words = count
 
     def recall(self, name: str, like: Tensor, rows: Tensor | None = None) -> Tensor:
         """What the state holds under a name, or some rows of it, on the device of `like`."""
@@ -148,8 +159,8 @@ class Method(BaseModel):
         """A module (vectors [B, width], part) -> logits by name."""
         return Heads(width, tags, self.head_names)
 
-    def start(self, body: nn.Module, heads: nn.Module, statistics: Callable[[], tuple[Tensor, float]]) -> None:
-        """First weights for training on stored features; `statistics` gives their mean [width] and length."""
+    def start(self, body: nn.Module, heads: nn.Module, statistics: Callable[[], tuple[Tensor, Tensor]]) -> None:
+        """First weights for training on stored features; `statistics` gives their mean and variance [width]."""
         if isinstance(heads, Heads):
             heads.start_at(FIRST_BIAS)
 

@@ -3,6 +3,8 @@
 Make: L2 logistic regression on the labelled images; its probabilities on all training images, the labelled ones
 clamped to their labels, smoothed over the graph of the k nearest neighbours (Zhou et al., NeurIPS 2003):
 F <- a · W F + (1 - a) · F0.
+Where tags' names say something (`words`), their scores are refined on the same graph without labels and enter the
+regression, which learns per tag how much they count; see fewtags.solvers.words.
 Use: a student with one hidden layer learns F with mixup; it alone tags new images, unless labels are few: then, or with
 `bank=true`, the training images are kept, and a new image gets half of its score from its neighbours among them.
 `share=0` leaves out the graph; `learner=regression` leaves out the student.
@@ -20,13 +22,16 @@ from fewtags.methods.base import Method, Pseudo, Step, TeacherView, UnlabelledBa
 from fewtags.methods.parts.student import Bank, Centred, Student, TraceableBank
 from fewtags.metrics import mean_average_precision
 from fewtags.solvers.folds import MIN_LABELLED, balanced_folds, out_of_fold_scores, select_strength
-from fewtags.solvers.graph import clamp_known, find_neighbours, smooth
-from fewtags.solvers.regression import Regression, fit_folds, fit_regression, mask_folds, principal_basis
+from fewtags.solvers.graph import clamp_known, find_neighbours, raised, smooth
+from fewtags.solvers.regression import fit_regression, mask_folds, principal_basis
+from fewtags.solvers.words import fit_with_words, names_known, refine
 
 SHARES = (0.0, 0.25, 0.5)  # tried by the labelled images
 NEAR = 0.003  # mAP; closer than this, the graph is trusted
+NEAR_WITH_WORDS = 0.15  # the same with words, times the root of the number of labels: few labels choose by chance
 FEW_LABELS = 100  # on images held out of VOC's train split a bank gained 0.6 mAP with 57 labels and cost 0.3 with 285
 LARGE_BANK = 20_000  # images; a model file of 40 MB for a thousand numbers each
+FEW_IMAGES = 500  # with words and too few labels to choose, so many images halve the share: 30 of 60 are not neighbours
 
 
 class Neighbours(Method):
@@ -51,7 +56,7 @@ class Neighbours(Method):
     """What tags new images: the student, or the regression itself."""
     bank: bool | None = None
     """Keep the training images: half of a new image's score then comes from its neighbours among them; none keeps them
-    where fewer than 100 are labelled, all are at most 20,000, and the graph is used."""
+    where fewer than 100 are labelled, all are at most 20,000, the graph is used, and most names say nothing."""
     hidden: int = Field(1024, ge=1)
     """Width of the student's hidden layer."""
     dropout: float = Field(0.5, ge=0, lt=1)
@@ -67,6 +72,11 @@ class Neighbours(Method):
     @property
     def learns_by_steps(self) -> bool:  # type: ignore[override]
         """The regression is fitted at once."""
+        return self.learner == "student"
+
+    @property
+    def reads_words(self) -> bool:  # type: ignore[override]
+        """The student does; a regression on few labels alone would not know what to make of them."""
         return self.learner == "student"
 
     @classmethod
@@ -86,46 +96,59 @@ class Neighbours(Method):
 
     def build_body(self, width: int, hidden: int) -> nn.Module:
         """The features themselves, brought to a common length."""
-        return Centred(width)
+        return Centred(width, self.words)
 
     def build_heads(self, width: int, tags: int) -> nn.Module:
         """The student."""
-        return Student(width, self.hidden, tags, self.dropout, self.mixup)
+        return Student(width, self.hidden, tags, self.dropout, self.mixup, self.words)
 
-    def start(self, body: nn.Module, heads: nn.Module, statistics: Callable[[], tuple[Tensor, float]]) -> None:
-        """The body takes the mean and length of the training images."""
+    def start(self, body: nn.Module, heads: nn.Module, statistics: Callable[[], tuple[Tensor, Tensor]]) -> None:
+        """The body takes the mean and variance of the training images' numbers."""
         assert isinstance(body, Centred)  # noqa: S101 - for the type checker
         body.fit(*statistics())
 
     def begin_main(self, teacher: TeacherView) -> None:
         """The probabilities that the student learns."""
-        vectors = unit_scaled(torch.cat([teacher.labelled_vectors, teacher.unlabelled_vectors]))
+        every = torch.cat([teacher.labelled_vectors, teacher.unlabelled_vectors])
+        words = every[:, every.shape[1] - self.words :]
+        vectors = unit_scaled(every[:, : every.shape[1] - self.words])
         targets, count = teacher.targets, len(teacher.targets)
         strength = self.strength or choose_strength(vectors[:count], targets)
-        graph = find_neighbours(vectors, self.neighbours) if self.share != 0 else None
+        graph = find_neighbours(vectors, self.neighbours) if self.share != 0 or self.words else None
+        basis = principal_basis(vectors[:count]) if count else vectors[:0]
+        refined = refine(words, vectors, graph) if graph and self.words else None
+        named = names_known(words)
+        led = bool(2 * named.sum() > len(named))  # by names: what is chosen is chosen for most tags
 
-        def first(model: Regression, known: Tensor) -> Tensor:
-            found = model.logits(vectors).sigmoid().float()
-            return torch.cat([clamp_known(found[:count], known), found[count:]])
+        def fitted(known: Tensor, tolerance: float = 1e-4) -> Tensor:
+            """Probabilities of all images, by labels and words."""
+            if refined is not None:
+                found = fit_with_words(basis, known, refined, strength).logits(vectors, refined)
+            else:
+                found = fit_regression(basis, known, strength, tolerance).logits(vectors)
+            probabilities = found.sigmoid().float()
+            return torch.cat([clamp_known(probabilities[:count], known), probabilities[count:]])
 
         def smoothed(probabilities: Tensor, share: float) -> Tensor:
             return smooth(probabilities, graph, share, self.rounds) if graph and share else probabilities
 
-        basis = principal_basis(vectors[:count])
         share = self.share
-        if share is None:
+        if share is None and count < MIN_LABELLED and (led or not count):
+            share = max(SHARES) * len(vectors) / (len(vectors) + FEW_IMAGES)
+        elif share is None:
             fold = torch.from_numpy(balanced_folds(targets.cpu().numpy())).to(targets.device)
-            models, without = fit_folds(basis, targets, strength, fold), mask_folds(targets, fold)
-            firsts = [first(model, known) for model, known in zip(models, without, strict=True)]
+            firsts = [fitted(known, tolerance=1e-3) for known in mask_folds(targets, fold)]
             held = {one: out_of_fold_scores(fold, [smoothed(each, one)[:count] for each in firsts]) for one in SHARES}
-            share = choose_share(held, targets)
-        soft = smoothed(first(fit_regression(basis, targets, strength), targets), share)
+            share = choose_share(held, targets, max(NEAR, NEAR_WITH_WORDS / count**0.5) if led else NEAR)
+        soft = smoothed(fitted(targets), share)
         if self.raise_rare:
-            soft = raised(soft, shares(targets))
+            higher = raised(soft, shares(targets))
+            # nothing tells images apart by a tag that no label shows and whose name says nothing
+            soft = torch.where(named | (shares(targets) > 0), higher, soft) if self.words else higher
         self.state["soft_labelled"], self.state["soft"] = soft[:count], soft[count:]
         bank = self.bank
         if bank is None:
-            bank = share > 0 and count < FEW_LABELS and len(vectors) <= LARGE_BANK
+            bank = share > 0 and count < FEW_LABELS and len(vectors) <= LARGE_BANK and not led
         # doubles, so that model.json shows the numbers that were chosen
         self.state["strength"] = torch.tensor(strength, dtype=torch.float64)
         self.state["share"] = torch.tensor(share, dtype=torch.float64)
@@ -166,15 +189,16 @@ class Neighbours(Method):
             heads = self._regression(vectors, teacher.targets)
         if not self.state["bank"]:
             return heads
-        bank = Bank(heads, len(vectors), vectors.shape[1], teacher.targets.shape[1], self.neighbours)
-        bank.vectors.copy_(vectors)
+        width = vectors.shape[1] - self.words
+        bank = Bank(heads, len(vectors), width, teacher.targets.shape[1], self.neighbours)
+        bank.vectors.copy_(vectors[:, :width])
         bank.soft.copy_(torch.cat([self.state["soft_labelled"], self.state["soft"]]))
         return bank
 
     def restore_heads(self, width: int, tags: int, images: int) -> nn.Module:
         """Of the shape that `finished_heads` gives, to be filled from a file."""
         heads = self.build_heads(width, tags) if self.learner == "student" else Student(width, 0, tags)
-        return Bank(heads, images, width, tags, self.neighbours) if self.bank else heads
+        return Bank(heads, images, width - self.words, tags, self.neighbours) if self.bank else heads
 
     def exportable_heads(self, heads: nn.Module) -> nn.Module:
         """A bank computes every similarity at once."""
@@ -197,28 +221,14 @@ def unit_scaled(vectors: Tensor) -> Tensor:
     return (vectors - vectors.mean(0)) / _length(vectors)
 
 
-def raised(soft: Tensor, share: Tensor, level: float = 0.9) -> Tensor:
-    """Probabilities [n, K] scaled up where even the surest images of a tag stay below the level, and cut at 1.
-
-    The surest are the top percent of all images, or half of those that should show the tag by its share [K] among
-    the labelled images if that is less. A tag that no labelled image shows is raised too: the graph takes it from
-    images that resemble labelled ones, and what is left has not been labelled yet.
-    """
-    percent = torch.tensor(0.01, device=soft.device)
-    some = torch.where(share > 0, torch.minimum(share / 2, percent), percent).clamp(min=1 / len(soft))
-    place = (some * len(soft)).long().clamp(1, len(soft)) - 1  # counted from the top
-    top = soft.sort(0, descending=True).values.gather(0, place[None])[0]
-    return (soft * (level / top.clamp(min=1e-6)).clamp(min=1)).clamp(max=1)
-
-
-def choose_share(held: dict[float, Tensor], targets: Tensor) -> float:
+def choose_share(held: dict[float, Tensor], targets: Tensor, near: float = NEAR) -> float:
     """The share whose held-out scores [N, K] rank the labelled images best; the largest where it is a near tie."""
     default = max(held)
     if len(targets) < MIN_LABELLED or not bool((targets == 1).any()):
         return default
     known = targets.cpu().numpy()
     found = {share: mean_average_precision(scores.cpu().numpy(), known) for share, scores in held.items()}
-    return max(share for share, value in found.items() if value >= max(found.values()) - NEAR)
+    return max(share for share, value in found.items() if value >= max(found.values()) - near)
 
 
 def choose_strength(vectors: Tensor, targets: Tensor, otherwise: float = 0.003) -> float:

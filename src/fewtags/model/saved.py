@@ -38,6 +38,7 @@ class ModelInfo(About):
     frozen: bool = True  # the heads learned on stored features
     blocks: Literal["pooled", "evidence", "both"] | None = None  # of evidence features
     components: int | None = Field(None, ge=1)  # features are reduced to so many numbers
+    words: int | None = Field(None, ge=1)  # word scores beside the features, one per tag
     numbers: int | None = Field(None, ge=1)  # of a vector, where vectors are what is read
 
     @model_validator(mode="after")
@@ -101,6 +102,7 @@ def load_model(folder: Path, methods: Sequence[str] = ()) -> Model:
     weights = folder / "model.safetensors"
     tensors = _read_tensors(weights)
     encoder = find_encoder(info.features).restore(info.model_dump(), tensors, weights)
+    method.expect_words(encoder.words)
     network = restored_network(method, encoder.width, info)
     fill(network, under(tensors, "top."), weights)
     return Model(info, encoder, network, method)

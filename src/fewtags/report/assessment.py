@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 from fewtags.data.catalogue import MIN_POSITIVES
 from fewtags.report.facts import Facts
 
-Verdict = Literal["trust", "fair", "check", "few", "never"]
+Verdict = Literal["trust", "fair", "check", "few", "unverified", "never"]
 GOOD = 0.7  # the F1 from which a tag saves more work than its corrections cost
 MEANING: dict[Verdict, str] = {
     "trust": f"F1 is {100 * GOOD:.0f} % or more, even at the lower end of its interval",
     "fair": f"F1 is {100 * GOOD:.0f} % or more, but its interval reaches lower",
     "check": f"F1 is under {100 * GOOD:.0f} %",
     "few": f"fewer than {MIN_POSITIVES} labelled images show the tag: too few to assess it",
+    "unverified": "no labelled image shows the tag; its name alone decides, and only the surest images get it",
     "never": "the tag has no threshold, so no image gets it",
 }
 
@@ -56,13 +57,13 @@ def tag_rows(facts: Facts) -> list[TagRow]:
     """One row per tag, best first, those that cannot be assessed last."""
     estimated = _by_tag(facts.estimate or {})
     tested = _by_tag(facts.result)
-    labelled = _labelled(facts)
+    labelled, unverified = _labelled(facts), set(facts.result.get("unverified") or ())
     rows = []
     for place, tag in enumerate(facts.tags):
         ours, theirs = estimated.get(tag), tested.get(tag)
         limit = float(facts.thresholds[place])
         figures = (_figures(ours), _figures(theirs))
-        verdict = _assess(limit, ours or theirs or {}, figures[0] or figures[1] or {})
+        verdict = _assess(limit, ours or theirs or {}, figures[0] or figures[1] or {}, tag in unverified)
         threshold = limit if np.isfinite(limit) else None
         given = int(facts.given[:, place].sum())
         rows.append(TagRow(tag, place, int(labelled[place]), given, threshold, *figures, verdict))
@@ -97,10 +98,12 @@ def figure(value: float | None, interval: Any = None) -> Figure | None:
     return Figure(float(value), (float(interval[0]), float(interval[1])) if interval else None)
 
 
-def _assess(limit: float, row: Mapping[str, Any], figures: Figures) -> Verdict:
+def _assess(limit: float, row: Mapping[str, Any], figures: Figures, unverified: bool) -> Verdict:
     """From the estimate, else from the test split."""
     if not np.isfinite(limit):
         return "never"
+    if unverified:
+        return "unverified"
     f1 = figures.get("f1")
     if f1 is None or not row.get("enough", row.get("support", 0) >= MIN_POSITIVES):
         return "few"
@@ -112,4 +115,4 @@ def _assess(limit: float, row: Mapping[str, Any], figures: Figures) -> Verdict:
 
 def _quality(row: TagRow) -> tuple[bool, float]:
     f1 = (row.estimated or row.tested or {}).get("f1")
-    return row.verdict not in ("few", "never"), f1.value if f1 else -1.0
+    return row.verdict not in ("few", "unverified", "never"), f1.value if f1 else -1.0

@@ -111,7 +111,8 @@ def _quality(result: dict[str, Any], info: ModelInfo) -> str:
     if parts:
         return "\n\n".join(["In percent.", *parts])
     limits = zip(info.tags, info.thresholds, strict=True)
-    return "Not measured: the run has no test images and no estimate from its labelled ones.\n\n" + _table(
+    why = "no estimate from its labelled ones" if result.get("images", {}).get("labelled") else "no labelled ones"
+    return f"Not measured: the run has no test images and {why}.\n\n" + _table(
         ("tag", "threshold"), [(_text(tag), _threshold(value)) for tag, value in limits]
     )
 
@@ -137,6 +138,8 @@ def _limits(config: Config | None, result: dict[str, Any], info: ModelInfo) -> s
     never = [tag for tag, value in zip(info.tags, info.thresholds, strict=True) if value is None]
     if never:
         lines.append(f"Never given, for want of labelled images that show them: {_words(never)}.")
+    if result.get("unverified"):
+        lines.append(f"Given by their names alone, which no labelled image confirms: {_words(result['unverified'])}.")
     rows = (result.get("estimate") or {}).get("per_tag") or []
     few = [row["tag"] for row in rows if 0 < row["support"] < MIN_POSITIVES]
     if few:

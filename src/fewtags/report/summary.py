@@ -14,6 +14,7 @@ TITLES: dict[Verdict, str] = {
     "fair": "Mostly right",
     "check": "Check",
     "few": "Too few to say",
+    "unverified": "Unverified",
     "never": "Never given",
 }
 OVERALL = {
@@ -49,7 +50,8 @@ def sentence(facts: Facts, rows: Sequence[TagRow]) -> str:
         parts += [f"{word} {enumerate_words(tags)}"] if tags else []
     if len(parts) == 1:
         fair = _with_verdict("fair", rows)
-        parts.append(f"{enumerate_words(fair)} mostly right" if fair else "too few known labels to say how well")
+        unknown = "too few known labels to say how well" if facts.labelled else "quality unknown until you label some"
+        parts.append(f"{enumerate_words(fair)} mostly right" if fair else unknown)
     return "; ".join(parts) + "."
 
 
@@ -116,6 +118,11 @@ def _how(estimate: dict[str, Any] | None, tested: bool, facts: Facts) -> str:
         seen = "also chose the epoch" if facts.config.recipe.protocol == "paper" else "took no part in training"
         count = images(len(facts.names["test"]))
         return f"How these figures were made: the model tagged {count} that {seen}, and was compared with their labels."
+    if not facts.labelled:
+        return (
+            "There are no figures: no image is labelled, so the quality is unknown until you label some. "
+            f"fewtags review {facts.path.name} asks about the most useful images first."
+        )
     return (
         "There are no figures: this run has no estimate of its quality, and its data no test images; "
         "train again with --tune heads or --validate, or compare with other labels (fewtags evaluate RUN DATA)."

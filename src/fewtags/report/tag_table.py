@@ -14,7 +14,7 @@ MEANING = {
     "f1": "precision and recall combined",
     "ap": "how well images are ranked by the tag's score",
 }
-RANKS = {"trust": 4, "fair": 3, "check": 2, "few": 1, "never": 0}
+RANKS = {"trust": 4, "fair": 3, "check": 2, "few": 1, "unverified": 1, "never": 0}
 
 
 def tag_table(rows: Sequence[TagRow]) -> Html:

@@ -62,6 +62,20 @@ def clamp_known(scores: Tensor, targets: Tensor) -> Tensor:
     return torch.where(targets >= 0, targets.to(scores.dtype), scores)
 
 
+def raised(soft: Tensor, share: Tensor, level: float = 0.9) -> Tensor:
+    """Probabilities [n, K] scaled up where even the surest images of a tag stay below the level, and cut at 1.
+
+    The surest are the top percent of all images, or half of those that should show the tag by its share [K] among
+    the labelled images if that is less. A tag that no labelled image shows is raised too: the graph takes it from
+    images that resemble labelled ones, and what is left has not been labelled yet.
+    """
+    percent = torch.tensor(0.01, device=soft.device)
+    some = torch.where(share > 0, torch.minimum(share / 2, percent), percent).clamp(min=1 / len(soft))
+    place = (some * len(soft)).long().clamp(1, len(soft)) - 1  # counted from the top
+    top = soft.sort(0, descending=True).values.gather(0, place[None])[0]
+    return (soft * (level / top.clamp(min=1e-6)).clamp(min=1)).clamp(max=1)
+
+
 def _exact(queries: Tensor, among: Tensor, k: int, own: bool) -> tuple[Tensor, Tensor]:
     """All similarities, one block of queries at a time."""
     block = max(1, BLOCK_CELLS // len(among))

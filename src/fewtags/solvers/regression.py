@@ -45,13 +45,13 @@ def mask_folds(targets: Tensor, fold: Tensor) -> list[Tensor]:
 def fit_regression(vectors: Tensor | Basis, targets: Tensor, strength: float, tolerance: float = 1e-4) -> Regression:
     """The minimum of Σ BCE + strength/2 · |W|² over known cells; the bias is free.
 
-    vectors [N, d], or their Basis if they are fitted more than once; targets [N, K]: 1, 0 or negative for
-    unknown. A tag without positives or without negatives gets a constant: the logit of its share among the known
+    vectors [N, d], or their Basis if they are fitted more than once; targets [N, K]: 1, 0, a probability, or negative
+    for unknown. A tag without positives or without negatives gets a constant: the logit of its share among the known
     cells, smoothed by one image of each kind. The search ends when no gradient component exceeds the tolerance.
     """
     basis = vectors if isinstance(vectors, Basis) else principal_basis(vectors)
     known = targets >= 0
-    positives, counted = ((targets == 1) & known).sum(0), known.sum(0)
+    positives, counted = torch.where(known, targets, 0).sum(0), known.sum(0)
     decided = (positives > 0) & (positives < counted)
     share = ((positives + 1) / (counted + 2)).double()
     bias = torch.logit(share)

@@ -44,6 +44,7 @@ def build_network(
 ) -> Network:
     """Heads on the backbone itself, or on what the method puts between them and stored features."""
     torch.manual_seed(recipe.seed)
+    method.expect_words(encoder.words)
     heads = method.build_heads(encoder.width, tags)
     if recipe.tune == "heads":
         body = method.build_body(encoder.width, recipe.adapter)

@@ -34,6 +34,8 @@ class Config(BaseModel):
     weights: str | None = None  # a file; None: those of the backbone's package
     weights_digest: str
     recipe: Recipe
+    given_tags: str | None = None  # named beside the labels, or in their place
+    words: str = "off"  # whether tags' names are read: off, on, or also a person's own words for some
     tags: list[str]
     data_digest: str  # of names, roles and every label that training may see
     review: str | None = None  # the log of decisions that were laid over the labels
@@ -54,7 +56,8 @@ class Config(BaseModel):
 
     def digest(self) -> str:
         """Ties a checkpoint to its run."""
-        content = self.model_dump(exclude={"fewtags"})
+        newer = {name for name in ("given_tags", "words") if getattr(self, name) == Config.model_fields[name].default}
+        content = self.model_dump(exclude={"fewtags", *newer})  # checkpoints of 0.3 know nothing of them
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def differences(self, other: "Config") -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fewtags.data.labels.names import tags_text
 from fewtags.encoders.kinds import PixelKind
 from fewtags.errors import UserError, nearest
 from fewtags.metrics.estimate import Prefer
@@ -34,6 +35,10 @@ class TrainOptions(BaseModel):
     """A new folder for the run; else below runs/."""
     labels: Path | None = _option(None, "FILE")
     """The labels, if not DATA/labels.csv."""
+    tags: str | None = _option(None, "A,B,C")
+    """Names of tags, for a folder without labels or beside its labels."""
+    words: str | None = _option(None, "on|off|FILE|TEXT")
+    """What tags' names say: on or off; or your words: a CSV file (tag,words), or 'sofa=couch|settee; tv=television'."""
     method: str = _option("auto", extra=AXIS)
     """`fewtags methods` lists them; or an importable module."""
     backbone: str | None = None
@@ -117,7 +122,9 @@ def choices(name: str) -> tuple[str, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """A folder or file may be given as text or as a path; data may be a path too."""
+    """A folder or file may be given as text or as a path, data too; tags in Python as a list."""
+    if isinstance(value, list | tuple):
+        return tags_text([str(one) for one in value])
     return str(value) if isinstance(value, Path) else value
 
 

@@ -26,7 +26,8 @@ def plan_epoch(
     """The steps of one epoch. `key` seeds the shuffling; None keeps the order of the split.
 
     With unlabelled images every one of them is met once, and the labelled ones start over as often as needed;
-    `unlabelled_batch` 0 means one pass over the labelled images. Last batches may be smaller.
+    `unlabelled_batch` 0 means one pass over the labelled images. Last batches may be smaller; without labelled
+    images theirs are empty.
     """
     if unlabelled_batch == 0:
         nothing = np.empty(0, np.int64)
@@ -38,7 +39,7 @@ def plan_epoch(
         if not left:
             passes += 1
             left = _batches(_order(labelled, key, passes), labelled_batch)
-        steps.append(StepRows(left.pop(0), rows))
+        steps.append(StepRows(left.pop(0) if left else np.empty(0, np.int64), rows))
     return steps
 
 

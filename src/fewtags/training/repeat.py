@@ -9,7 +9,9 @@ from fewtags.methods import method_names
 from fewtags.training.config import Config, resolve_settings
 from fewtags.training.options import option_names
 from fewtags.training.recipe import Recipe, small_batches
+from fewtags.training.resolve import ON
 from fewtags.training.run_folder import RunFolder
+from fewtags.words import OFF
 
 
 def repeated(folder: RunFolder) -> dict[str, Any]:
@@ -25,6 +27,8 @@ def command(config: Config, labelled: int, unlabelled: int, validated: bool) -> 
         return shlex.join(["fewtags", "train", str(Path(config.review).parent), "--with-review", "--out", "again"])
     named = _named(config)
     defaults = {name: field.default for name, field in Config.model_fields.items()}
+    # names are read where they can be, unless told otherwise
+    defaults["words"] = ON if config.recipe.tune == "heads" and config.recipe.features == "evidence" else OFF
     words = ["fewtags", "train", str(named.pop("data"))]
     for name, value in named.items():
         if value is not None and not (name in defaults and value == defaults[name]):
@@ -39,7 +43,9 @@ def _named(config: Config) -> dict[str, Any]:
     """Options that have a name of their own and decide what a run becomes."""
     found: dict[str, Any] = {}
     for name in option_names(unmarked=("running",)):
-        if name in Config.model_fields:
+        if name == "tags":  # the config's are those of the labels too
+            found[name] = config.given_tags
+        elif name in Config.model_fields:
             found[name] = getattr(config, name)
         elif name in Recipe.model_fields:
             found[name] = getattr(config.recipe, name)

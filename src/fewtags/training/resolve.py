@@ -13,6 +13,7 @@ from lightning_fabric import Fabric
 from fewtags.backbones.base import Backbone, backbone_list, build_backbone
 from fewtags.backbones.weights import digest
 from fewtags.data import Catalogue, Role, hide, read, split_spec
+from fewtags.data.labels.names import parse_tags
 from fewtags.data.vectors import VectorSource
 from fewtags.encoders.base import Encoder, make_encoder
 from fewtags.encoders.vectors import Vectors
@@ -25,10 +26,12 @@ from fewtags.training.prepare import Preparation
 from fewtags.training.recipe import PIXEL_OPTIONS, Recipe, choose, small_batches
 from fewtags.training.run_folder import RunFolder
 from fewtags.utils.stopping import StopRequest
+from fewtags.words import OFF, Match, own_names, parse_words, tag_weights, weight_matrix, words_text
 
 # options of the training that `--set` refuses: each has an option of its own
 OPTIONS_ONLY = tuple(name for name in option_names(unmarked=("settable",)) if name in Recipe.model_fields)
 SHOWN_BAD = 5  # images that cannot be used, on the screen
+ON = "on"  # tags' names are read as they are
 SCENES_LABELLED = 0.1  # what stays labelled of the drawn scenes unless told otherwise
 
 
@@ -62,6 +65,7 @@ class Job:
     catalogue: Catalogue
     method: Method
     encoder: Encoder
+    names: tuple[Match, ...] = ()  # what was found for each tag's name; empty where names are not read
 
     @property
     def recipe(self) -> Recipe:
@@ -89,11 +93,16 @@ def resolve(options: TrainOptions, corrections: Relabelling | None = None, catal
     _refuse_run_folder(data)
     _check_settings(settings)
     if catalogue is None:
-        catalogue = read(data, options.labels, seed=1)
+        catalogue = read(
+            data, options.labels, seed=1, tags=parse_tags(options.tags) if options.tags is not None else ()
+        )
+    elif options.tags is not None:
+        raise UserError("tags of vectors are named with their labels")
     catalogue = split_labels(catalogue, data, options.labelled, options.seed, options.split, corrections)
     on_gpu = torch.cuda.is_available()
     vectors = isinstance(catalogue.images, VectorSource)
-    tune = options.tune or ("all" if (on_gpu and not vectors) or options.protocol == "paper" else "heads")
+    learns_all = on_gpu and not vectors and len(catalogue.rows(Role.LABELLED)) > 0  # names are read by heads alone
+    tune = options.tune or ("all" if learns_all or options.protocol == "paper" else "heads")
     if vectors:  # there is nothing to cut patches from
         settings = {"patches": 1, **settings}
     if options.validate_ and tune == "heads":
@@ -104,6 +113,7 @@ def resolve(options: TrainOptions, corrections: Relabelling | None = None, catal
     if corrections and not unlabelled_count and method != "auto" and find_method(method).uses_unlabelled:
         note = f"no unlabelled image is left for {method}: the default takes its place"
         catalogue, method, settings = replace(catalogue, notes=(*catalogue.notes, note)), "auto", {}
+        options = options.model_copy(update={"words": None})  # what is left of the default reads none
     plan = choose(method, tune, options.features, options.backbone, unlabelled_count > 0, vectors)
     method, backbone = plan.method, plan.backbone
     built_method, recipe = resolve_settings(
@@ -128,8 +138,21 @@ def resolve(options: TrainOptions, corrections: Relabelling | None = None, catal
     )
     if recipe.warmup + recipe.epochs == 0 and built_method.learns_by_steps:
         raise UserError("--warmup 0 --epochs 0: nothing would be learned; give one of them more")
-    check_usable(catalogue, built_method.uses_unlabelled, data, method)
-    encoder, recipe, weights_digest = _encoder(options, catalogue, built_method, recipe, backbone, bool(plan.size))
+    reads_names = _reads_names(options, recipe, built_method)
+    own = parse_words(options.words, catalogue.tags) if reads_names and options.words not in (None, ON) else {}
+    found = tag_weights(catalogue.tags, own) if reads_names else []
+    if labelled_count:  # what merely goes with a name is a guess, worth less than a few labels
+        found = [Match(one.name, (), "nothing", {}) if one.how == "mentioned" else one for one in found]
+    tags = [" or ".join(said) if (said := own_names(own.get(tag, ()))) else tag for tag in catalogue.tags]
+    encoder, recipe, weights_digest = _encoder(
+        options, catalogue, built_method, recipe, backbone, bool(plan.size), tags if reads_names else ()
+    )
+    knows_texts = any(one.tag_count for one in encoder.backbones)
+    names = tuple(found) if (any(found) or knows_texts) and encoder.read_words(_matrix(found)) else ()
+    _check_names(options, reads_names, names, found)
+    if reads_names and not names and not (catalogue.targets[catalogue.rows(Role.LABELLED)] == 1).any():
+        raise _nothing_to_go_by(data, found)
+    check_usable(catalogue, built_method.uses_unlabelled, data, method, names=bool(names))
     config = Config(
         fewtags=version("fewtags"),
         data=data,
@@ -142,18 +165,60 @@ def resolve(options: TrainOptions, corrections: Relabelling | None = None, catal
         weights=None if options.weights is None else str(options.weights),
         weights_digest=weights_digest,
         recipe=recipe,
+        given_tags=options.tags,
+        words=(words_text(own) or ON) if names else OFF,
         tags=list(catalogue.tags),
         data_digest=catalogue.digest(),
         review=corrections.source if corrections else None,
         review_digest=corrections.digest if corrections else None,
     )
-    return Job(config, catalogue, built_method, encoder)
+    return Job(config, catalogue, built_method, encoder, names)
+
+
+def _nothing_to_go_by(data: str, found: Sequence[Match]) -> UserError:
+    names = ", ".join(one.name[:40] for one in found[:5]) + (", …" if len(found) > 5 else "")
+    return UserError(
+        f"{data}: no labelled image has a tag, and nothing is found for {names or 'the names of tags'}; "
+        "tag a few images, or say a name in other words, such as --words 'seaside=beach|coast'"
+    )
+
+
+def _reads_names(options: TrainOptions, recipe: Recipe, method: Method) -> bool:
+    """Whether tags' names are read: by the default on evidence, never under the papers' protocol."""
+    if options.words == OFF or recipe.protocol == "paper":
+        return False
+    return recipe.tune == "heads" and recipe.features == "evidence" and method.reads_words
+
+
+def _matrix(found: Sequence[Match]) -> torch.Tensor:
+    return torch.from_numpy(weight_matrix(found))
+
+
+def _check_names(options: TrainOptions, reads_names: bool, names: Sequence[Match], found: Sequence[Match]) -> None:
+    """Refuse words of a person's own that nothing would read."""
+    if options.words in (None, ON, OFF) or names:
+        return
+    if options.protocol == "paper":
+        raise UserError("--words: the papers use none, so --protocol paper reads none; leave it out")
+    if not reads_names:
+        raise UserError("--words: only the default (--tune heads, evidence features) reads tags' names; leave it out")
+    if any(found):
+        raise UserError("--words: these backbones have no ImageNet classes or texts to match words with; leave it out")
 
 
 def _encoder(
-    options: TrainOptions, catalogue: Catalogue, method: Method, recipe: Recipe, backbone: str, planned_size: bool
+    options: TrainOptions,
+    catalogue: Catalogue,
+    method: Method,
+    recipe: Recipe,
+    backbone: str,
+    planned_size: bool,
+    tags: Sequence[str],
 ) -> tuple[Encoder, Recipe, str]:
-    """What images become, the recipe with the size they are read at, and a digest of the weights."""
+    """What images become, the recipe with the size they are read at, and a digest of the weights.
+
+    tags: whose names an image-text backbone is told.
+    """
     if isinstance(catalogue.images, VectorSource):
         _check_vectors(options, method, recipe)
         return Vectors(catalogue.images.width, recipe.encoder_settings(1)), recipe, ""
@@ -161,6 +226,9 @@ def _encoder(
     if not options.size and not planned_size and all(":" in one.name for one in backbones):
         recipe = recipe.model_copy(update={"size": backbones[0].size})
     _check_backbones(backbones, recipe, options.weights)
+    for one in backbones:
+        if one.reads_text and tags:
+            one.set_tags(tags)
     encoder = make_encoder(recipe.features, backbones, recipe.encoder_settings(method.patches))
     return encoder, recipe, " ".join(digest(one) for one in backbones)
 
@@ -172,9 +240,11 @@ def read_split(
     seed: int,
     split: str,
     corrections: Relabelling | None = None,
+    tags: str | None = None,
 ) -> Catalogue:
     """The data, labels hidden as asked and then corrected; the pictures of `scenes` are the same for every seed."""
-    catalogue = read(data, None if labels is None else Path(labels), seed=1)
+    named = parse_tags(tags) if tags is not None else ()
+    catalogue = read(data, None if labels is None else Path(labels), seed=1, tags=named)
     return split_labels(catalogue, data, labelled, seed, split, corrections)
 
 
@@ -229,12 +299,14 @@ def check_usable(
     data: str | Path,
     method: str,
     bad: Sequence[tuple[str, str]] = (),
+    names: bool = False,
 ) -> None:
-    """Refuse data that nothing can be learned from."""
+    """Refuse data that nothing can be learned from; names: tags' names say something."""
     labelled = catalogue.targets[catalogue.rows(Role.LABELLED)]
     because = f" ({count_images(bad)} cannot be used, such as {bad[0][0]}: {bad[0][1]})" if bad else ""
-    if not (labelled == 1).any():
-        raise UserError(f"{data}: no labelled image has a tag{because}; tag a few images, then train")
+    if not (labelled == 1).any() and not names:
+        remedy = "tag a few images, then train; or let the default read names of things: --tags dog,sea"
+        raise UserError(f"{data}: no labelled image has a tag{because}, and no tag's name is read; {remedy}")
     if uses_unlabelled and not len(catalogue.rows(Role.UNLABELLED)):
         raise UserError(
             f"{data}: every image is labelled{because}, and {method} learns from unlabelled ones too: hide some labels "

@@ -11,7 +11,7 @@ from torch import nn
 from fewtags.data.catalogue import Catalogue, Role
 from fewtags.errors import BadImage
 from fewtags.metrics import f1_under_rules, per_tag, summarise
-from fewtags.metrics.estimate import estimate
+from fewtags.metrics.estimate import NameThresholds, estimate
 from fewtags.model.base import given_tags
 from fewtags.model.network import Network
 from fewtags.model.saved import Model, ModelInfo, save_model
@@ -36,6 +36,7 @@ class Outcome:
     scores: Mapping[str, Scores]  # of the images of every part [n, K]
     held_out: HeldOut | None  # scores of labelled images by models that never saw their labels
     thresholds: Scores  # [K], for tagging
+    names: NameThresholds | None  # what tags' names say about them
     own_thresholds: Scores | None  # [K], by which the method made pseudo-labels at the end
     chosen_on_test: dict[str, Any]  # under the paper's protocol
 
@@ -51,13 +52,17 @@ def figures(config: Config, prepared: Prepared, outcome: Outcome) -> dict[str, A
         result |= summarise(scores["test"], truth, thresholds, catalogue.tags)
         result["per_tag"] = per_tag(scores["test"], truth, thresholds, catalogue.tags)
         result["rules"] = f1_under_rules(scores["test"], truth, scores["labelled"], known, outcome.own_thresholds)
+    if outcome.names is not None:
+        shown = (targets.labelled == 1).any(0).tolist()
+        tags = zip(catalogue.tags, shown, np.isfinite(thresholds), strict=True)
+        result["unverified"] = [tag for tag, seen, given in tags if given and not seen]
     learned = prepared.encoder.learned()
     if learned is not None:
         result["features"] = learned
     if outcome.held_out is not None:
         held, prefer = outcome.held_out, config.recipe.prefer
         result["estimate"] = estimate(
-            held.scores, held.targets, held.fold, thresholds, catalogue.tags, prefer, held.how
+            held.scores, held.targets, held.fold, thresholds, catalogue.tags, prefer, held.how, outcome.names
         )
     if outcome.chosen_on_test:
         result["chosen_on_the_test_split"] = outcome.chosen_on_test
@@ -73,7 +78,8 @@ def write_results(
     catalogue, thresholds = prepared.catalogue, outcome.thresholds
     rows = catalogue.rows(Role.UNLABELLED)
     scores = outcome.scores.get("unlabelled", np.empty((0, 0), np.float32))
-    sheet = contact_sheet_of(catalogue, rows, scores, thresholds, config.recipe.seed)
+    by_name = not len(prepared.targets.labelled)
+    sheet = contact_sheet_of(catalogue, rows, scores, thresholds, config.recipe.seed, by_name)
     if sheet is not None:
         with atomic_write(folder.sheet_file) as file:
             sheet.save(file, "PNG")
@@ -94,11 +100,19 @@ def _score_tables(outcome: Outcome, targets: Targets) -> dict[str, NDArray[Any]]
 
 
 def contact_sheet_of(
-    catalogue: Catalogue, rows: NDArray[np.int64], scores: Scores, thresholds: Scores, seed: int
+    catalogue: Catalogue, rows: NDArray[np.int64], scores: Scores, thresholds: Scores, seed: int, by_name: bool = False
 ) -> Any:
-    """Some unlabelled images with their tags, chosen by the seed alone; None where there is nothing to show."""
+    """Some unlabelled images with their tags, chosen by the seed alone; None where there is nothing to show.
+
+    by_name: no image is labelled; the tags then take turns, each with the image that is surest to show it.
+    """
     entries = []
-    for place in np.random.default_rng(seed).permutation(len(rows)):
+    order = np.random.default_rng(seed).permutation(len(rows))
+    if by_name:
+        given = [tag for tag in range(len(thresholds)) if np.isfinite(thresholds[tag])]
+        surest = np.argsort(-scores[:, given], axis=0, kind="stable").ravel()  # the best of every tag, then the second
+        order = np.concatenate([np.array(list(dict.fromkeys(surest.tolist())), np.int64), order])[: len(order)]
+    for place in order:
         row = int(rows[place])
         try:
             image = catalogue.images.image(catalogue.names[row])
@@ -113,7 +127,10 @@ def contact_sheet_of(
         )
         if len(entries) == SHEET_IMAGES:
             break
-    return contact_sheet(entries, f"{len(entries)} of {len(rows):,} images that came without tags") if entries else None
+    title = f"{len(entries)} of {len(rows):,} images that came without tags"
+    if by_name:
+        title = f"The {len(entries)} surest of {len(rows):,} images: tagged by name alone, unverified"
+    return contact_sheet(entries, title) if entries else None
 
 
 def model_of(config: Config, prepared: Prepared, outcome: Outcome) -> Model:

@@ -87,6 +87,11 @@ class FeatureSource:
         """How many images a part has."""
         return len(self._stored["plain"][part].rows)
 
+    def last(self, part: Part, count: int) -> NDArray[np.float32]:
+        """The last numbers [n, count] of the plain whole view of every image of a part."""
+        features, rows = self._stored["plain"][part]
+        return np.asarray(features[rows, 0, 0, -count:], np.float32)
+
     def without(self, out: NDArray[np.bool_]) -> "FeatureSource":
         """The same, but these of the labelled images [N] are no longer among them: they are the test images."""
         made: list[dict[Part, Stored]] = []
@@ -98,17 +103,17 @@ class FeatureSource:
             made.append(parts)
         return FeatureSource(*made)
 
-    def statistics(self, batch: int = 1024) -> tuple[Tensor, float]:
-        """The mean [width] of the training images' whole views, and the root mean square of their distance to it."""
-        total, squares, count = 0.0, 0.0, 0
+    def statistics(self, batch: int = 1024) -> tuple[Tensor, Tensor]:
+        """The mean [width] of the training images' whole views, and their mean square distance to it [width]."""
+        total, squares, count = np.zeros(1), np.zeros(1), 0
         for part in ("labelled", "unlabelled"):
             features, rows = self._stored["plain"][part]
             for start in range(0, len(rows), batch):
                 some = features[rows[start : start + batch], 0, 0].astype(np.float64)
-                total, squares, count = total + some.sum(0), squares + float((some**2).sum()), count + len(some)
+                total, squares, count = total + some.sum(0), squares + (some**2).sum(0), count + len(some)
         centre = total / max(1, count)
-        spread = squares / max(1, count) - float(np.sum(np.square(centre)))
-        return torch.from_numpy(np.asarray(centre)).float(), max(spread, 0.0) ** 0.5
+        spread = np.maximum(squares / max(1, count) - centre**2, 0.0)
+        return torch.from_numpy(centre).float(), torch.from_numpy(spread)
 
     def steps(self, plan: Sequence[StepRows], epoch: Epoch) -> Iterator[Batch]:
         """See Source."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fewtags.data import Catalogue, Role, split_spec
 from fewtags.errors import Fault, UserError
-from fewtags.metrics.estimate import tagging_thresholds
+from fewtags.metrics.estimate import tagging_thresholds, thresholds_by_name
 from fewtags.training.build import build_network, make_fabric, processes
 from fewtags.training.config import Config
 from fewtags.training.crossfit import held_out_scores
@@ -20,8 +20,11 @@ from fewtags.training.prepare import Prepared, prepare
 from fewtags.training.resolve import SHOWN_BAD, Job, Relabelling, check_usable, count_images, resolve
 from fewtags.training.results import Outcome, figures, write_results
 from fewtags.training.run_folder import CORRECTIONS, RunFolder, Watch
+from fewtags.training.source import FeatureSource
 from fewtags.utils.progress import say
 from fewtags.utils.stopping import StopRequest
+
+SHOWN_NAMES = 30  # tags whose classes are listed
 
 
 def train(
@@ -56,7 +59,8 @@ def train(
     prepared = prepare(job.catalogue, job.preparation(fabric, stop, options.workers))
     try:
         _check_bad(prepared.bad, options.strict, options.data)
-        check_usable(prepared.catalogue, job.method.uses_unlabelled, options.data, job.config.method, prepared.bad)
+        uses_unlabelled, names = job.method.uses_unlabelled, bool(job.names)
+        check_usable(prepared.catalogue, uses_unlabelled, options.data, job.config.method, prepared.bad, names)
     except UserError:
         if fabric.is_global_zero and not options.resume:
             _take_back(folder)
@@ -64,7 +68,7 @@ def train(
     if fabric.is_global_zero:
         _report_bad(prepared.bad, folder)
         folder.write_split(prepared.catalogue)
-        _say_what_is_learned(prepared, job.config)
+        _say_what_is_learned(prepared, job)
     watch = Watch(folder, f"{job.config.digest()} {prepared.identity}", stop, fabric.is_global_zero, options.resume)
     try:
         outcome = learn(job, prepared, fabric, stop, watch, spent)
@@ -92,13 +96,21 @@ def learn(
     spent: Stopwatch | None = None,
 ) -> Outcome:
     """Train the network, score every image, and set the thresholds by labelled images that were left out in turn."""
-    network = build_network(prepared.encoder, prepared.source, job.method, job.recipe, len(job.config.tags), fabric)
-    loop = Loop(network, prepared.source, job.method, job.recipe, prepared.targets, fabric, observer, spent)
+    encoder, source = prepared.encoder, prepared.source
+    network = build_network(encoder, source, job.method, job.recipe, len(job.config.tags), fabric)
+    loop = Loop(network, source, job.method, job.recipe, prepared.targets, fabric, observer, spent)
     chosen = loop.run()
     scores: dict[str, NDArray[np.float32]] = {part: loop.scores(part, "plain", chosen).numpy() for part in loop.parts}
     held_out = held_out_scores(job, prepared, loop, scores, stop)
-    learned = scores["labelled"], prepared.targets.labelled.numpy()
-    thresholds = tagging_thresholds(held_out and (held_out.scores, held_out.targets), learned, job.recipe.prefer)
+    labelled = prepared.targets.labelled.numpy()
+    scores.setdefault("labelled", np.empty(labelled.shape, np.float32))
+    learned, prefer = (scores["labelled"], labelled), job.recipe.prefer
+    thresholds = tagging_thresholds(held_out and (held_out.scores, held_out.targets), learned, prefer)
+    names = None
+    if encoder.words and isinstance(source, FeatureSource) and "unlabelled" in scores:
+        evidence = encoder.name_evidence(source.last("unlabelled", encoder.words))
+        names = thresholds_by_name(scores["unlabelled"], evidence, prefer)
+        thresholds = names.beside(thresholds, (labelled == 1).sum(0))
     own = job.method.state.get("thresholds")
     return Outcome(
         chosen,
@@ -106,13 +118,14 @@ def learn(
         scores,
         held_out,
         thresholds,
+        names,
         None if own is None else own.cpu().numpy(),
         loop.evaluator.best,
     )
 
 
-def _say_what_is_learned(prepared: Prepared, config: Config) -> None:
-    catalogue, encoder = prepared.catalogue, prepared.encoder
+def _say_what_is_learned(prepared: Prepared, job: Job) -> None:
+    catalogue, encoder, config = prepared.catalogue, prepared.encoder, job.config
     count = {role: len(catalogue.rows(role)) for role in Role}
     reads = (
         f"{config.backbone} at {config.recipe.size} px" if encoder.backbones else f"vectors of {encoder.width} numbers"
@@ -123,8 +136,20 @@ def _say_what_is_learned(prepared: Prepared, config: Config) -> None:
     )
     labelled = catalogue.targets[catalogue.rows(Role.LABELLED)]
     missing = [tag for tag, column in zip(catalogue.tags, labelled.T, strict=True) if not (column == 1).any()]
-    if missing:
-        say(f"no labelled image shows {', '.join(missing)}: never given as a tag until one does")
+    readers = [one.name for one in encoder.backbones if one.tag_count]  # these know every name
+    unheard = [one.name for one in job.names if not one and not readers] if job.names else missing
+    if never := [tag for tag in missing if tag in unheard]:
+        say(f"no labelled image shows {', '.join(never)}: never given as a tag until one does")
+    if by_name := [tag for tag in missing if tag not in never]:
+        say(f"no labelled image shows {', '.join(by_name)}: given by name alone, to the surest images, unverified")
+    if readers:
+        say(f"tags' names are read by {' and '.join(readers)}")
+    elif job.names:
+        say("what tags' names lead to (fewtags words NAME shows more; --words changes it):")
+        for one in job.names[:SHOWN_NAMES]:
+            say(f"  {one.line()}")
+        if len(job.names) > SHOWN_NAMES:
+            say(f"  and {len(job.names) - SHOWN_NAMES} more")
     if config.recipe.protocol == "paper":
         say("protocol paper: the test split chooses the epoch, so its figures are not those of unseen images")
     for note in encoder.notes():

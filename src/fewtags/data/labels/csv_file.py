@@ -78,7 +78,7 @@ class LabelFile:
         for line, columns in self._lines(problems):
             if problems.count > before:
                 return None  # the header itself was unreadable: this is a later line
-            return _header([_clean(column) for column in columns], self.path, line, problems)
+            return _header([clean_tag(column) for column in columns], self.path, line, problems)
         if problems.count == before:
             problems.add(self.path, f"the file is empty; its first line must be {_FORMS}")
         return None
@@ -129,7 +129,7 @@ def _is_text(fields: list[str]) -> bool:
 
 
 @lru_cache(maxsize=4096)  # the same few tags come back in every row
-def _clean(tag: str) -> str:
+def clean_tag(tag: str) -> str:
     """The tag in Unicode normal form C, without surrounding spaces."""
     return unicodedata.normalize("NFC", tag.strip())
 
@@ -184,7 +184,7 @@ def _row(header: Header, line: int, fields: list[str], faults: list[str]) -> Row
     cells: list[int] = []
     if header.tags is not None:
         text = fields[header.tags].strip()
-        tags = frozenset(_clean(tag) for tag in text.split("|")) if text else tags
+        tags = frozenset(clean_tag(tag) for tag in text.split("|")) if text else tags
         faults += [f"{fault} in {text!r}" for tag in sorted(tags) if (fault := tag_error(tag))]
     else:
         texts = [fields[column].strip() for column in header.columns]

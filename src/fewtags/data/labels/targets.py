@@ -36,15 +36,17 @@ def read_table(
     problems: Problems,
     where: Path,
     why_not: Callable[[str], str] = lambda name: "",
+    tags: Sequence[str] = (),
 ) -> "Table":
-    """All rows of a file, laid over the names of the images in `where`; `why_not` may say more of an unknown name."""
-    table = Table(file, header, names, problems, where, why_not)
+    """All rows of a file, laid over the names of the images in `where`; `why_not` may say more of an unknown name.
+
+    tags: names beside those of the file. A file in the wide form names tags by its header alone.
+    """
+    table = Table(file, header, names, problems, where, why_not, tags)
     for row in file.rows(header, problems):
         table.add(row)
-    if not problems.count and not (table.roles == Role.LABELLED).any():
-        problems.add(file.path, "no labelled training image; write a row with tags for some of them")
-    elif not problems.count and not table.tags:
-        problems.add(file.path, "no row names a tag; write some, separated by |")
+    if not problems.count and not table.tags:
+        problems.add(file.path, "no row names a tag; write some, separated by |, or name tags with --tags")
     return table
 
 
@@ -59,6 +61,7 @@ class Table:
         problems: Problems,
         where: Path,
         why_not: Callable[[str], str],
+        tags: Sequence[str] = (),
     ) -> None:
         self.file, self.problems, self.names = file, problems, names
         self._where, self._reason = where, why_not
@@ -67,7 +70,9 @@ class Table:
         # A first pass for the tags of the long form keeps memory at one byte per cell.
         unseen = Problems()
         found = {tag for row in file.rows(header, unseen) for tag in row.tags} if self.long else ()
-        self.tags = tuple(sorted(found)) if self.long else header.names
+        own = tuple(sorted(found)) if self.long else header.names
+        self.tags = (*own, *(tag for tag in tags if tag not in own))
+        self.own = len(own)  # of the file; nobody has looked for the others
         self.column = {tag: column for column, tag in enumerate(self.tags)}
         self.targets, self.roles = blank(len(names), len(self.tags))
         self.lines = np.zeros(len(names), np.int32)  # the first line with this image, 0 for none
@@ -90,9 +95,11 @@ class Table:
         self.targets[number] = cells
 
     def _cells(self, row: Row) -> NDArray[np.int8]:
+        cells = np.full(len(self.tags), UNKNOWN, np.int8)
         if not self.long:
-            return np.array(row.cells, np.int8)
-        cells = np.zeros(len(self.tags), np.int8)
+            cells[: self.own] = row.cells
+            return cells
+        cells[: self.own] = 0
         cells[[self.column[tag] for tag in row.tags]] = 1
         return cells
 

@@ -1,8 +1,8 @@
 """One module per kind of data set, found by name: `voc:PATH` is read by readers/voc.py.
 
 A reader has `read(place, labels, seed)`, which returns a Catalogue or raises UserError with the remedy. `place` is the
-text after the colon. A reader that accepts a separate label file sets TAKES_LABELS = True; one that works without a
-place sets DEFAULT.
+text after the colon. A reader that accepts a separate label file sets TAKES_LABELS = True; one whose tags may be named
+without labels sets TAKES_TAGS = True and has a fourth parameter `tags`; one that works without a place sets DEFAULT.
 """
 
 import importlib

@@ -1,5 +1,6 @@
 """A folder of images with labels.csv inside it or beside it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,32 +14,36 @@ from fewtags.errors import BadImage, UserError
 
 LABELS = "labels.csv"
 TAKES_LABELS = True
+TAKES_TAGS = True
 
 
-def read(place: str, labels: Path | None = None, seed: int = 1) -> Catalogue:
+def read(place: str, labels: Path | None = None, seed: int = 1, tags: Sequence[str] = ()) -> Catalogue:
     """See fewtags.data.readers."""
-    return read_folder(Path(place), labels)
+    return read_folder(Path(place), labels, tags)
 
 
-def read_folder(root: Path, labels: Path | None = None) -> Catalogue:
-    """The images of a folder with the labels of labels.csv. Raises one UserError with all problems."""
-    catalogue, problems = scan_folder(root, labels)
+def read_folder(root: Path, labels: Path | None = None, tags: Sequence[str] = ()) -> Catalogue:
+    """The images of a folder with the labels of labels.csv. Raises one UserError with all problems.
+
+    tags: names that need no label; with them there need not be a labels.csv.
+    """
+    catalogue, problems = scan_folder(root, labels, tags)
     problems.raise_any()
     return catalogue
 
 
-def scan_folder(root: Path, labels: Path | None = None) -> tuple[Catalogue, Problems]:
+def scan_folder(root: Path, labels: Path | None = None, tags: Sequence[str] = ()) -> tuple[Catalogue, Problems]:
     """As read_folder, but problems are returned; rows with problems are left out of the catalogue."""
     check_folder(root)
     names, problems = list_images(root), Problems()
     if not names:
         kinds = " ".join(suffix[1:] for suffix in IMAGE_SUFFIXES)
         problems.add(root, f"no image in this folder; fewtags reads {kinds}")
-    file = _label_file(root, labels, problems)
+    file = _label_file(root, labels, problems, needed=not tags)
     header = file.header(problems) if file else None
     if file is None or header is None:
-        return _catalogue(root, (), names, *blank(len(names), 0)), problems
-    table = read_table(file, header, names, problems, root, lambda name: _why_not(root, name))
+        return _catalogue(root, tuple(tags), names, *blank(len(names), len(tags))), problems
+    table = read_table(file, header, names, problems, root, lambda name: _why_not(root, name), tags)
     return _catalogue(root, table.tags, names, table.targets, table.roles, table.notes()), problems
 
 
@@ -54,15 +59,16 @@ def check_folder(root: Path) -> None:
         raise UserError(f"{root}: cannot be read: {error}") from error
 
 
-def _label_file(root: Path, labels: Path | None, problems: Problems) -> LabelFile | None:
+def _label_file(root: Path, labels: Path | None, problems: Problems, needed: bool) -> LabelFile | None:
     places = [labels] if labels else [root / LABELS, root.resolve().parent / LABELS]
     for place in places:
         if place.is_file():
             return LabelFile(place)
     if labels:
         problems.add(labels, "there is no such file; --labels names a CSV with the tags")
-    else:
-        problems.add(root, f"no {LABELS} in it or beside it; write one that starts `image,tags` or use --labels")
+    elif needed:
+        remedy = "write one that starts `image,tags`, use --labels, or name tags with --tags"
+        problems.add(root, f"no {LABELS} in it or beside it; {remedy}")
     return None
 
 
