@@ -225,12 +225,17 @@ class _Pages:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket bound to this address; port 0 chooses a free one. Raises OSError."""
+    """A socket that takes connections at this address; port 0 chooses a free one. Raises OSError.
+
+    Connections wait from here on: the address is printed before the server runs, and whoever opens it at once must not
+    be refused.
+    """
     kind = socket.AF_INET6 if ":" in host else socket.AF_INET
     found = socket.socket(kind, socket.SOCK_STREAM)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind((host, port))
+        found.listen()
     except OSError:
         found.close()
         raise
