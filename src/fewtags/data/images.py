@@ -5,6 +5,7 @@ import re
 import struct
 import time
 import warnings
+from datetime import datetime, timezone
 from hashlib import blake2b
 from io import BytesIO
 from pathlib import Path
@@ -25,6 +26,7 @@ _FINGERPRINTS: dict[tuple[str, str, int, int], bytes] = {}  # cache of this proc
 # Only the formats of IMAGE_SUFFIXES: others of Pillow start programs or are less well tested.
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 _ORIENTATION = 0x0112  # the EXIF tag
+_EXIF_DETAILS, _TAKEN, _TAKEN_FRACTION = 0x8769, 0x9003, 0x9291
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -181,6 +183,13 @@ class FolderImages:
             _FINGERPRINTS[key] = found
         return _FINGERPRINTS[key]
 
+    def taken(self, name: str) -> float | None:
+        """When the photo was taken, in seconds since an arbitrary day; None where its file does not say."""
+        try:
+            return time_taken(path_within(self.root, name))
+        except BadImage:
+            return None
+
     def _read(self, name: str) -> bytes:
         return read_file(path_within(self.root, name))
 
@@ -195,6 +204,20 @@ class ImageFiles:
     def fingerprint(self, name: str) -> bytes:
         """16 bytes that change when the file's content does. Raises BadImage when it cannot be read."""
         return blake2b(read_file(Path(name)), digest_size=16).digest()
+
+
+def time_taken(path: Path) -> float | None:
+    """What the EXIF data of a photo says of its time, without decoding the photo."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"PIL\.")
+            with Image.open(path, formats=_FORMATS) as image:
+                exif = image.getexif().get_ifd(_EXIF_DETAILS)
+        text, fraction = str(exif.get(_TAKEN, "")), str(exif.get(_TAKEN_FRACTION, "")).strip()
+        whole = datetime.strptime(text.strip("\0 "), "%Y:%m:%d %H:%M:%S")
+        return whole.replace(tzinfo=timezone.utc).timestamp() + (float(f"0.{fraction}") if fraction.isdigit() else 0.0)
+    except Exception:  # noqa: BLE001 - metadata may be damaged in any way, and a photo is a photo without it
+        return None
 
 
 def read_file(path: Path) -> bytes:

@@ -26,15 +26,16 @@ from fewtags.encoders.runtime import make_engine
 from fewtags.encoders.saved import backbone_problem, backbone_state, misfit, restore_backbones
 from fewtags.encoders.store import FeatureStore, Stored, store_folder
 from fewtags.encoders.windows import GRID, WindowReader, make_readers, regions, square
-from fewtags.solvers.folds import MAX_LABELLED, MIN_LABELLED, select_strength
+from fewtags.solvers.bursts import find_bursts
+from fewtags.solvers.folds import MAX_LABELLED, MIN_CHOICE, choose_paired, cross_validated
+from fewtags.solvers.regression import principal_basis
 from fewtags.utils.files import cache_folder
 from fewtags.utils.progress import Progress
 
 Blocks = Literal["pooled", "evidence", "both"]
 KINDS: tuple[Blocks, ...] = ("both", "evidence", "pooled")
 KIND_WORDS = {"both": "both kinds", "evidence": "evidence of windows", "pooled": "pooled vectors"}
-NEAR = 0.005  # mAP; closer than this to the best, both are taken
-NEAR_WITH_WORDS = 0.15  # the same with word scores, times the root of the number of labelled images
+STRENGTH = 0.01  # of the regression that tries them; 0.001 to 0.1 make no difference to which is best
 ROWS = 512  # images read from the stores at a time
 FINE = 8 * GRID  # cells a side on which the maps of several backbones meet
 CLASSES = 1000  # of ImageNet
@@ -118,12 +119,6 @@ class Evidence(Encoder):
                 scores += [torch.log(seen.square() @ weights + FAINT) for seen in evidence]
         return torch.stack(scores).mean(0)
 
-    @property
-    def _led_by_names(self) -> bool:
-        """Whether the names of most tags say something."""
-        texts = any(reader.tag_count for reader in self._readers)
-        return bool(self.words) and (texts or 2 * int((self.word_weights > 0).any(0).sum()) > self.words)
-
     def name_evidence(self, words: NDArray[np.float32]) -> NDArray[np.float32]:
         """See Encoder: of a thousand classes that look alike, each gets a thousandth."""
         chance = self.word_weights.numpy().mean(0)
@@ -191,7 +186,7 @@ class Evidence(Encoder):
 
     def fit(self, labelled: Images, unlabelled: Images, targets: Tensor, fabric: Fabric) -> None:
         """Choose the kind of features by the labelled images, then the components of all training images."""
-        if self.settings.blocks == "choose" and len(labelled.keys) >= MIN_LABELLED and fabric.is_global_zero:
+        if self.settings.blocks == "choose" and len(labelled.keys) >= MIN_CHOICE and fabric.is_global_zero:
             with Progress("trying features on the labelled images", len(KINDS)) as progress:
                 self.choice = self.choose(labelled.keys, targets, progress.advance)
         if fabric.world_size > 1:  # rounding may differ between machines: one of them decides
@@ -204,24 +199,27 @@ class Evidence(Encoder):
         self.width = self.components.count + self.words
 
     def choose(self, keys: Sequence[bytes], targets: Tensor, tick: Callable[[], None] = lambda: None) -> Choice:
-        """By the labelled images: each kind is tried in five folds, near ties go to both.
+        """By the labelled images: each kind is tried in five folds, several times where labels are few.
 
-        keys and targets [N, K] of the labelled images; tick: called after each kind.
+        keys and targets [N, K] of the labelled images; tick: called after each kind. Both kinds are taken unless
+        another leads by more than chance.
         """
         if not any(reader.mapped for reader in self._readers):
             return Choice("pooled", {})
         first = np.unique(np.array(keys, dtype=object), return_index=True)[1]  # copies would meet in another fold
         few = np.random.default_rng(0).permutation(np.sort(first))[:MAX_LABELLED]
-        known = targets[torch.from_numpy(few)]
-        tried: dict[str, float] = {}
+        known = targets[torch.from_numpy(few)].cpu()
+        tried: dict[Blocks, NDArray[np.float64]] = {}
+        groups: NDArray[np.int64] | None = None
         for kind in KINDS:
-            wholes = self.read([keys[row] for row in few], kind, whole=True)[:, 0]
-            tried[kind] = select_strength(coordinates(torch.from_numpy(wholes).double()), known, (0.003, 0.03)).map
+            wholes = torch.from_numpy(self.read([keys[row] for row in few], kind, whole=True)[:, 0]).double()
+            groups = find_bursts(wholes) if groups is None else groups
+            tried[kind] = cross_validated(principal_basis(coordinates(wholes)), known, STRENGTH, groups)
             tick()
-        # word scores hold evidence of their own, so few labels decide little and are wrong more often
-        near = max(NEAR, NEAR_WITH_WORDS / len(few) ** 0.5) if self._led_by_names else NEAR
-        best = max(tried.values())
-        return Choice("both" if tried["both"] >= best - near else max(KINDS, key=tried.__getitem__), tried)
+        if not bool((known == 1).any()):
+            return Choice("both", {})
+        means: dict[str, float] = {name: float(np.nanmean(one)) for name, one in tried.items()}
+        return Choice(choose_paired(tried, "both"), means)
 
     def _fit_components(self, keys: Sequence[bytes]) -> Components:
         blocks = self.choice.blocks

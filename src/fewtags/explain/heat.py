@@ -69,7 +69,7 @@ def by_activation(model: Model, image: Image.Image, tags: Sequence[int]) -> Heat
         heat.append([encoder.heat(_contributions(target, maps), part) for part, target in enumerate(targets)])
     if not all(np.isfinite(part).all() for parts in heat for part in parts):
         return None  # a probability so small that its root has no slope
-    scores = model.method.predict(logits)[0].detach().numpy()
+    scores = model.calibrated(model.method.predict(logits))[0].detach().numpy()
     return Heated(scores, whole, patches, encoder.boxes(), heat, "activation")
 
 
@@ -82,7 +82,8 @@ def by_occlusion(model: Model, image: Image.Image, tags: Sequence[int]) -> Heate
     colour = tuple(int(value) for value in np.asarray(image).mean((0, 1)))
     with torch.inference_mode():
         logits = model.logits(model.encoder(*_pictures(model, [image])))
-        scores, (whole, patches) = model.method.predict(logits)[0].numpy(), _numbers(logits)
+        scores = model.calibrated(model.method.predict(logits))[0].numpy()
+        whole, patches = _numbers(logits)
         full = np.concatenate([whole[None], patches])  # [1 + n, K]
         lost = np.zeros((len(full), full.shape[1], grid, grid), np.float32)
         with Progress("covering parts of the image", len(cells)) as progress:

@@ -122,16 +122,21 @@ def _tag(model: Model, heated: Heated, order: int, place: int) -> TagExplained:
     info, method = model.info, model.method
     score, threshold = float(heated.scores[place]), info.thresholds[place]
     heat = heated.heat[order]
-    whole = Part("whole image", heated.boxes[0], _sigmoid(heated.whole[place]), heat[0])
+
+    def probability(logit: float) -> float:
+        every = torch.sigmoid(torch.full((1, len(info.tags)), float(logit)))
+        return float(model.calibrated(every)[0, place])
+
+    whole = Part("whole image", heated.boxes[0], probability(heated.whole[place]), heat[0])
     values = torch.from_numpy(heated.patches[:, place])
     shares = torch.softmax((values if method.merge == "logits" else values.sigmoid()) / method.alpha, dim=0)
     patches = [
-        Part(_patch_name(number, info.patches), box, _sigmoid(float(values[number])), heat[1 + number], float(share))
+        Part(_patch_name(number, info.patches), box, probability(float(values[number])), heat[1 + number], float(share))
         for number, (box, share) in enumerate(zip(heated.boxes[1:], shares, strict=True))
     ]
     merged = None
     if patches:
-        merged = _sigmoid(float(patch_logits(values[None, :, None], method.merge, method.alpha)))
+        merged = probability(float(patch_logits(values[None, :, None], method.merge, method.alpha)))
     given = threshold is not None and score >= threshold
     return TagExplained(info.tags[place], score, threshold, given, whole, patches, merged)
 
@@ -141,7 +146,3 @@ def _patch_name(number: int, side: int) -> str:
     if side == 2:
         return f"{('top', 'bottom')[row]} {('left', 'right')[column]}"
     return f"row {row + 1}, column {column + 1}"
-
-
-def _sigmoid(logit: float) -> float:
-    return float(1 / (1 + np.exp(-np.float64(logit))))

@@ -11,13 +11,13 @@ calls, in this order:
     begin_epoch(teacher)            at the start of every epoch of the main stage
     pseudo_labels(batch)            every step: what to teach on the unlabelled images, and where
     loss(step)                      every step, in the warm-up too: named sums whose total is minimised
-    finished_heads(heads, teacher)  after training: what predicts; kept_heads: what a model keeps of it;
+    finished_heads(heads, teacher), variants(…)  after training: what predicts; kept_heads: what a model keeps of it;
                                     restore_heads builds the shape of that again
 
 What a method must remember lives in `self.state`, a dict of tensors, so that a run resumes exactly.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple, Protocol
 
@@ -80,6 +80,9 @@ class Step:
     unlabelled: Logits = field(default_factory=dict)
     pseudo: Pseudo | None = None
     rows: Tensor | None = None  # [B] which of the N labelled images these are
+
+
+QuickScores = Callable[[Tensor], Tensor]  # targets [N, K] of the labelled images -> scores [N + M, K]
 
 
 class Update(NamedTuple):
@@ -176,6 +179,20 @@ class Method(BaseModel):
     def finished_heads(self, heads: nn.Module, teacher: TeacherView) -> nn.Module:
         """The heads that predict after training."""
         return heads
+
+    def variants(self, heads: nn.Module, teacher: TeacherView, names: Sequence[str] = ()) -> dict[str, nn.Module]:
+        """Finished heads that the labelled images may choose between, the usual one first; or those of these names."""
+        return {"": self.finished_heads(heads, teacher)}
+
+    def take_variant(self, name: str) -> None:
+        """Told which of the variants predicts."""
+
+    def quick_scores(self, teacher: TeacherView) -> QuickScores | None:
+        """How training images would be scored if other labels were known, in a fraction of a second; None: not at all.
+
+        Learning curves are made with it. Called when training has ended.
+        """
+        return None
 
     def kept_heads(self, heads: nn.Module) -> nn.Module:
         """The part of the finished heads that a model keeps."""

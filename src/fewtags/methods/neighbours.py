@@ -10,25 +10,24 @@ Use: a student with one hidden layer learns F with mixup; it alone tags new imag
 `share=0` leaves out the graph; `learner=regression` leaves out the student.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from fewtags.methods.base import Method, Pseudo, Step, TeacherView, UnlabelledBatch, shares
+from fewtags.methods.base import Method, Pseudo, QuickScores, Step, TeacherView, UnlabelledBatch, shares
 from fewtags.methods.parts.student import Bank, Centred, Student, TraceableBank
-from fewtags.metrics import mean_average_precision
-from fewtags.solvers.folds import MIN_LABELLED, balanced_folds, out_of_fold_scores, select_strength
-from fewtags.solvers.graph import clamp_known, find_neighbours, raised, smooth
-from fewtags.solvers.regression import fit_regression, mask_folds, principal_basis
-from fewtags.solvers.words import fit_with_words, names_known, refine
+from fewtags.solvers.folds import MIN_CHOICE, MIN_LABELLED, select_strength
+from fewtags.solvers.graph import raised
+from fewtags.solvers.regression import fit_regression
+from fewtags.solvers.soft_labels import SoftLabeller, choose_smoothing
 
 SHARES = (0.0, 0.25, 0.5)  # tried by the labelled images
-NEAR = 0.003  # mAP; closer than this, the graph is trusted
-NEAR_WITH_WORDS = 0.15  # the same with words, times the root of the number of labels: few labels choose by chance
+CHOSEN = ("strength", "share", "with_words")
+AND_NEIGHBOURS = " and neighbours"  # the training images are kept
 FEW_LABELS = 100  # on images held out of VOC's train split a bank gained 0.6 mAP with 57 labels and cost 0.3 with 285
 LARGE_BANK = 20_000  # images; a model file of 40 MB for a thousand numbers each
 FEW_IMAGES = 500  # with words and too few labels to choose, so many images halve the share: 30 of 60 are not neighbours
@@ -54,15 +53,20 @@ class Neighbours(Method):
     than a few percent anywhere, and the student would not notice it. The order of images stays."""
     learner: Literal["student", "regression"] = "student"
     """What tags new images: the student, or the regression itself."""
+    with_words: bool | None = None
+    """Whether the regression hears what tags' names say, where they are read; none asks the labelled images."""
     bank: bool | None = None
-    """Keep the training images: half of a new image's score then comes from its neighbours among them; none keeps them
-    where fewer than 100 are labelled, all are at most 20,000, the graph is used, and most names say nothing."""
+    """Keep the training images: half of a new image's score then comes from its neighbours among them; none asks the
+    labelled images if all are at most 20,000 and the graph is used. With fewer than 30 labels they are kept unless
+    names say something of most tags."""
     hidden: int = Field(1024, ge=1)
     """Width of the student's hidden layer."""
     dropout: float = Field(0.5, ge=0, lt=1)
     """Of the hidden layer."""
     mixup: float = Field(0.5, ge=0)
     """Images are mixed in pairs, in shares drawn from Beta(mixup, mixup); 0 mixes none."""
+
+    _made: SoftLabeller | None = PrivateAttr(None)  # made again where a run goes on
 
     @property
     def uses_unlabelled(self) -> bool:  # type: ignore[override]
@@ -109,54 +113,59 @@ class Neighbours(Method):
 
     def begin_main(self, teacher: TeacherView) -> None:
         """The probabilities that the student learns."""
-        every = torch.cat([teacher.labelled_vectors, teacher.unlabelled_vectors])
-        words = every[:, every.shape[1] - self.words :]
-        vectors = unit_scaled(every[:, : every.shape[1] - self.words])
-        targets, count = teacher.targets, len(teacher.targets)
-        strength = self.strength or choose_strength(vectors[:count], targets)
-        graph = find_neighbours(vectors, self.neighbours) if self.share != 0 or self.words else None
-        basis = principal_basis(vectors[:count]) if count else vectors[:0]
-        refined = refine(words, vectors, graph) if graph and self.words else None
-        named = names_known(words)
-        led = bool(2 * named.sum() > len(named))  # by names: what is chosen is chosen for most tags
-
-        def fitted(known: Tensor, tolerance: float = 1e-4) -> Tensor:
-            """Probabilities of all images, by labels and words."""
-            if refined is not None:
-                found = fit_with_words(basis, known, refined, strength).logits(vectors, refined)
-            else:
-                found = fit_regression(basis, known, strength, tolerance).logits(vectors)
-            probabilities = found.sigmoid().float()
-            return torch.cat([clamp_known(probabilities[:count], known), probabilities[count:]])
-
-        def smoothed(probabilities: Tensor, share: float) -> Tensor:
-            return smooth(probabilities, graph, share, self.rounds) if graph and share else probabilities
-
-        share = self.share
-        if share is None and count < MIN_LABELLED and (led or not count):
-            share = max(SHARES) * len(vectors) / (len(vectors) + FEW_IMAGES)
-        elif share is None:
-            fold = torch.from_numpy(balanced_folds(targets.cpu().numpy())).to(targets.device)
-            firsts = [fitted(known, tolerance=1e-3) for known in mask_folds(targets, fold)]
-            held = {one: out_of_fold_scores(fold, [smoothed(each, one)[:count] for each in firsts]) for one in SHARES}
-            share = choose_share(held, targets, max(NEAR, NEAR_WITH_WORDS / count**0.5) if led else NEAR)
-        soft = smoothed(fitted(targets), share)
+        labeller, targets = self._labeller(teacher), teacher.targets
+        count = len(targets)
+        strength = self.strength or choose_strength(labeller.vectors[:count], targets)
+        # by names: what is chosen is chosen for most tags
+        led = bool(2 * labeller.named.sum() > len(labeller.named))
+        share, with_words = self.share, self.with_words
+        if share is None or (with_words is None and labeller.refined is not None):
+            halved = max(SHARES) * len(labeller.vectors) / (len(labeller.vectors) + FEW_IMAGES)
+            default = halved if led and count < MIN_CHOICE else max(SHARES)
+            tried = SHARES if share is None else (share,)
+            chosen = choose_smoothing(labeller, targets, strength, tried, default if share is None else share)
+            share, with_words = chosen.share, chosen.with_words if with_words is None else with_words
+        soft = labeller.smooth(labeller.fit(targets, strength, with_words is not False), share)
         if self.raise_rare:
             higher = raised(soft, shares(targets))
             # nothing tells images apart by a tag that no label shows and whose name says nothing
-            soft = torch.where(named | (shares(targets) > 0), higher, soft) if self.words else higher
+            soft = torch.where(labeller.named | (shares(targets) > 0), higher, soft) if self.words else higher
         self.state["soft_labelled"], self.state["soft"] = soft[:count], soft[count:]
         bank = self.bank
         if bank is None:
-            bank = share > 0 and count < FEW_LABELS and len(vectors) <= LARGE_BANK and not led
+            bank = share > 0 and count < FEW_LABELS and len(labeller.vectors) <= LARGE_BANK and not led
         # doubles, so that model.json shows the numbers that were chosen
         self.state["strength"] = torch.tensor(strength, dtype=torch.float64)
         self.state["share"] = torch.tensor(share, dtype=torch.float64)
         self.state["bank"] = torch.tensor(bank)
+        self.state["with_words"] = torch.tensor(with_words is not False)
+
+    def _labeller(self, teacher: TeacherView) -> SoftLabeller:
+        if self._made is None:
+            every = torch.cat([teacher.labelled_vectors, teacher.unlabelled_vectors])
+            plain = every.shape[1] - self.words
+            vectors, words = unit_scaled(every[:, :plain]), every[:, plain:]
+            self._made = SoftLabeller(vectors, words, len(teacher.targets), self.neighbours, self.rounds)
+        return self._made
+
+    def quick_scores(self, teacher: TeacherView) -> QuickScores:
+        """See Method: the soft labels, without the student."""
+        labeller = self._labeller(teacher)
+        strength, share = float(self.state["strength"]), float(self.state["share"])
+        heard = bool(self.state["with_words"])
+
+        def scores(targets: Tensor) -> Tensor:
+            return labeller.smooth(labeller.fit(targets, strength, heard, tolerance=1e-3), share)
+
+        return scores
 
     def chosen_settings(self) -> dict[str, object]:
-        """The strength of the regression, the share of the graph, and whether the training images are kept."""
-        return {name: self.state[name].item() for name in ("strength", "share", "bank") if name in self.state}
+        """Strength of the regression, share of the graph, whether names are heard, and what tags new images."""
+        chosen: dict[str, object] = {name: self.state[name].item() for name in CHOSEN if name in self.state}
+        if "regression" in self.state:  # what tags new images was chosen too
+            chosen["bank"] = bool(self.state["bank"])
+            chosen["learner"] = "regression" if self.state["regression"] else "student"
+        return chosen
 
     def pseudo_labels(self, batch: UnlabelledBatch) -> Pseudo:
         """The smoothed probabilities, as they are."""
@@ -180,19 +189,39 @@ class Neighbours(Method):
 
     def finished_heads(self, heads: nn.Module, teacher: TeacherView) -> nn.Module:
         """The student, or the regression; with a bank, the training images beside it."""
+        return next(iter(self.variants(heads, teacher).values()))
+
+    def variants(self, heads: nn.Module, teacher: TeacherView, names: Sequence[str] = ()) -> dict[str, nn.Module]:
+        """See Method: a student alone or with neighbours; without words, the regression with neighbours."""
         if not self.state:  # a run without a main stage never began it
             self.begin_main(teacher)
-        if self.learner == "student" and not self.state["bank"]:
-            return heads
+        usual = self.learner + (AND_NEIGHBOURS if self.state["bank"] else "")
+        if not names:
+            names = [usual]
+            images = len(self.state["soft_labelled"]) + len(self.state["soft"])
+            open_ = self.learner == "student" and self.bank is None and images <= LARGE_BANK
+            if open_ and float(self.state["share"]) > 0 and len(teacher.targets) >= MIN_CHOICE:
+                others = ["student", "student" + AND_NEIGHBOURS]
+                others += [] if self.words else ["regression" + AND_NEIGHBOURS]
+                names += [name for name in others if name != usual]
         vectors = torch.cat([teacher.labelled_vectors, teacher.unlabelled_vectors])
-        if self.learner == "regression":
-            heads = self._regression(vectors, teacher.targets)
-        if not self.state["bank"]:
-            return heads
+        found: dict[str, nn.Module] = {}
+        for name in names:
+            plain = self._regression(vectors, teacher.targets) if name.startswith("regression") else heads
+            found[name] = self._with_bank(plain, vectors) if name.endswith(AND_NEIGHBOURS) else plain
+        return found
+
+    def take_variant(self, name: str) -> None:
+        """See Method."""
+        self.state["bank"] = torch.tensor(name.endswith(AND_NEIGHBOURS))
+        self.state["regression"] = torch.tensor(name.startswith("regression"))
+
+    def _with_bank(self, heads: nn.Module, vectors: Tensor) -> Bank:
         width = vectors.shape[1] - self.words
-        bank = Bank(heads, len(vectors), width, teacher.targets.shape[1], self.neighbours)
+        soft = torch.cat([self.state["soft_labelled"], self.state["soft"]])
+        bank = Bank(heads, len(vectors), width, soft.shape[1], self.neighbours)
         bank.vectors.copy_(vectors[:, :width])
-        bank.soft.copy_(torch.cat([self.state["soft_labelled"], self.state["soft"]]))
+        bank.soft.copy_(soft)
         return bank
 
     def restore_heads(self, width: int, tags: int, images: int) -> nn.Module:
@@ -219,16 +248,6 @@ class Neighbours(Method):
 def unit_scaled(vectors: Tensor) -> Tensor:
     """Vectors [n, d] moved to mean zero and brought to mean square length one."""
     return (vectors - vectors.mean(0)) / _length(vectors)
-
-
-def choose_share(held: dict[float, Tensor], targets: Tensor, near: float = NEAR) -> float:
-    """The share whose held-out scores [N, K] rank the labelled images best; the largest where it is a near tie."""
-    default = max(held)
-    if len(targets) < MIN_LABELLED or not bool((targets == 1).any()):
-        return default
-    known = targets.cpu().numpy()
-    found = {share: mean_average_precision(scores.cpu().numpy(), known) for share, scores in held.items()}
-    return max(share for share, value in found.items() if value >= max(found.values()) - near)
 
 
 def choose_strength(vectors: Tensor, targets: Tensor, otherwise: float = 0.003) -> float:

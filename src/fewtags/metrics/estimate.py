@@ -1,156 +1,194 @@
-"""Estimate the quality of tags from out-of-fold scores of the labelled images."""
+"""The quality to expect of a model's tags, from labelled images that were left out in turn.
+
+With few labels neither source is enough: cross-fitted counts of a tag with three examples say next to nothing, and
+what the calibrated probabilities promise holds only as far as their curves fit. So the probabilities are a prior,
+worth a few examples of each tag, and the counts are added to it (Beta distributions). How far the prior itself may be
+off is one more unknown, common to all tags: it shifts their log odds, the further the fewer positives were labelled.
+All figures and their intervals are read off draws from this.
+"""
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fewtags.data.catalogue import MIN_POSITIVES
-from fewtags.metrics.bootstrap import bootstrap, bootstrap_figures, percentile_interval
-from fewtags.metrics.multilabel import average_precision, decision_counts, f1_scores, mean_average_precision, ratio
-from fewtags.thresholds import decide, metric_adaptive
+from fewtags.metrics.calibration import SEEN, calibration_error, logit, sigmoid
+from fewtags.metrics.decisions import NameThresholds, Prefer, calibrated_thresholds, some_rows
+from fewtags.metrics.multilabel import average_precision, decision_counts, ratio
+from fewtags.thresholds import decide
 
-Prefer = Literal["precision", "balance", "recall"]
-BETAS: dict[Prefer, float] = {"precision": 0.5, "balance": 1.0, "recall": 2.0}  # of the textbook F_beta
-CLEAR = 0.08  # evidence; with no label 97 of 100 tags that VOC's test images get are right (results/voc/words.csv: op)
-IMAGES_PER_CLEAR_ONE: dict[Prefer, float] = {"precision": 0.5, "balance": 1.0, "recall": 2.0}
-POSITIVES_WORTH = 2  # labelled images of a tag that a threshold of one half counts as much as
-RESAMPLES = 30  # bootstrap samples that thresholds are averaged over
-MAX_RESAMPLED = 5_000  # images; with more, the thresholds are not averaged
-
-
-def thresholds_for(scores: NDArray[Any], labels: NDArray[Any], prefer: Prefer) -> NDArray[Any]:
-    """The F_beta-optimal threshold of every tag [K] on these images [N, K], averaged over bootstrap samples.
-
-    With few images the optimal threshold has a high variance and is mostly too low: on VOC's train images the mean
-    over samples gives OF1 81.0 instead of 79.3. With many images one sample gives the same.
-    """
-    best = partial(metric_adaptive, metric="f_beta", beta=BETAS[prefer], textbook_beta=True)
-    found = best(scores, labels)
-    if len(scores) > MAX_RESAMPLED:
-        return found
-    rng = np.random.default_rng(0)
-    drawn = (rng.integers(0, len(scores), len(scores)) for _ in range(RESAMPLES))
-    tables = np.stack([found, *(best(scores[rows], labels[rows]) for rows in drawn)])
-    known = np.isfinite(tables)  # a sample without an image of a tag has no threshold for it
-    mean = np.where(known, tables, 0).sum(0) / np.maximum(known.sum(0), 1)
-    return np.where(np.isfinite(found), mean, found).astype(scores.dtype)
+Floats = NDArray[np.float64]
+DRAWS = 1000
+# chosen on VOC's train images, with words and without (results/voc/honest)
+WORTH, AP_WORTH = 4.0, 3.0  # examples of a tag that the prior counts as much as
+MISFIT = 5.0  # standard deviation of the prior's common shift in log odds, times the root of the number of positives
+SAMPLE = 2.5  # the same of the figures themselves: errors in one image come together
+FIGURES = ("precision", "recall", "f1", "ap")
 
 
-def tagging_thresholds(
-    held_out: tuple[NDArray[Any], NDArray[Any]] | None, learned: tuple[NDArray[Any], NDArray[Any]], prefer: Prefer
-) -> NDArray[Any]:
-    """The thresholds [K] for tagging, from (scores, labels) of images that were not trained on.
+class Expected(NamedTuple):
+    """What calibrated probabilities promise of the images to be tagged, per tag [K]."""
 
-    A tag without positives among them takes its threshold from the training images; a tag without positives there
-    either was not learned and is never given.
-    """
-    scores, labels = learned
-    nothing = np.full(labels.shape[1], np.inf, scores.dtype)
-    from_learned = thresholds_for(scores, labels, prefer) if len(scores) else nothing
-    if held_out is None:
-        return from_learned
-    found = thresholds_for(*held_out, prefer)
-    return np.where(np.isfinite(found) & np.isfinite(from_learned), found, from_learned)
+    given: Floats  # share of images that get the tag
+    true: Floats  # share that shows it
+    precision: Floats
+    recall: Floats
+    ap: Floats
 
 
-class NameThresholds(NamedTuple):
-    """What tags' names say about thresholds; see `thresholds_by_name`."""
-
-    alone: NDArray[Any]  # [K] for a tag that no labelled image shows; infinite: given to none
-    named: NDArray[np.bool_]  # [K] whose names say something
-
-    def beside(self, thresholds: NDArray[Any], positives: NDArray[Any]) -> NDArray[Any]:
-        """Thresholds [K] that so many positives [K] chose, corrected by names.
-
-        The threshold that a few positives choose is mostly too low. Scores of named tags are made so that one half is a
-        fair threshold, so the logit of the chosen one is shrunk towards it, the more the fewer positives there are.
-        """
-        share = positives / (positives + POSITIVES_WORTH)
-        finite = np.clip(np.where(np.isfinite(thresholds), thresholds, 0.5), 1e-6, 1 - 1e-6)
-        shrunk = 1 / (1 + ((1 - finite) / finite) ** share)
-        chosen = np.where(np.isfinite(thresholds), np.where(self.named, shrunk, thresholds), self.alone)
-        return chosen.astype(thresholds.dtype)
-
-
-def thresholds_by_name(scores: NDArray[Any], evidence: NDArray[Any], prefer: Prefer) -> NameThresholds:
-    """Thresholds for tags that no label shows: as many images get a tag as show its classes clearly.
-
-    scores [n, K] rank the images; evidence [n, K] is what a frozen classifier itself sees of a tag's classes. Its scale
-    does not depend on the data, so a tag that no image shows is given to none; the ranking alone cannot tell.
-    """
-    wanted = np.ceil(IMAGES_PER_CLEAR_ONE[prefer] * (evidence >= CLEAR).sum(0)).astype(np.int64)
-    ranked = -np.sort(-scores, axis=0)
-    place = np.clip(wanted, 1, len(scores)) - 1
-    reached = np.maximum(np.take_along_axis(ranked, place[None], 0)[0], 0.5)
-    return NameThresholds(np.where(wanted > 0, reached, np.inf), evidence.std(0) > 1e-6)
+def expected_quality(probabilities: NDArray[Any], thresholds: NDArray[Any]) -> Expected:
+    """Probabilities [M, K], thresholds [K]."""
+    p = probabilities.astype(np.float64)
+    given = p >= thresholds
+    hits, total, count = (p * given).sum(0), p.sum(0), given.sum(0)
+    falling = -np.sort(-p, axis=0)
+    precision_at = np.cumsum(falling, 0) / np.arange(1, len(p) + 1)[:, None]
+    ap = (falling * precision_at).sum(0) / np.maximum(total, 1e-12)
+    return Expected(
+        count / len(p),
+        total / len(p),
+        np.nan_to_num(ratio(hits, count)),
+        hits / np.maximum(total, 1e-12),
+        ap,
+    )
 
 
 def out_of_fold_decisions(
     scores: NDArray[Any],
     labels: NDArray[Any],
     fold: NDArray[np.int64],
+    pool: NDArray[Any],
     prefer: Prefer,
     names: NameThresholds | None = None,
-) -> NDArray[Any]:
-    """Decisions [N, K] with thresholds chosen on the other folds; fold [N]."""
-    decisions = np.zeros(scores.shape, scores.dtype)
+) -> tuple[NDArray[Any], NDArray[np.float32]]:
+    """Decisions and probabilities [n, K] by curves and thresholds that were chosen on the other folds; fold [n]."""
+    decisions, probabilities = np.zeros(scores.shape, np.int8), np.zeros(scores.shape, np.float32)
     for number in np.unique(fold):
         out = fold == number
-        chosen = thresholds_for(scores[~out], labels[~out], prefer)
-        chosen = names.beside(chosen, (labels[~out] == 1).sum(0)) if names else chosen
-        decisions[out] = decide(scores[out], chosen)
-    return decisions
+        rest = (scores[~out], labels[~out])
+        calibration, thresholds = calibrated_thresholds(rest, pool, givable_tags(rest[1], names), prefer)
+        probabilities[out] = calibration(scores[out])
+        decisions[out] = decide(probabilities[out], thresholds)
+    return decisions, probabilities
+
+
+def givable_tags(labels: NDArray[Any], names: NameThresholds | None) -> NDArray[np.bool_]:
+    """Tags [K] that may be given: those that a label shows, and those of whose name something is clearly seen."""
+    shown: NDArray[np.bool_] = (labels == 1).any(0)
+    return shown if names is None else shown | (names.named & np.isfinite(names.alone))
 
 
 def estimate(
     scores: NDArray[Any],
     labels: NDArray[Any],
     fold: NDArray[np.int64],
+    pool: NDArray[Any],
     thresholds: NDArray[Any],
+    probabilities: NDArray[Any],
     tags: Sequence[str],
     prefer: Prefer,
     how: str,
     names: NameThresholds | None = None,
+    shift: tuple[float, float] = (0.0, 0.0),
 ) -> dict[str, Any]:
-    """Figures over all tags and per tag, 0..1, with 95 % bootstrap intervals; ready for JSON.
+    """Figures over all tags and per tag, 0..1, with 95 % intervals; ready for JSON.
 
-    scores, labels [N, K]: out-of-fold scores of labelled images; thresholds [K]: those used for tagging.
+    scores, labels [n, K]: out-of-fold scores of labelled images; pool [M, K]: scores of the images to be tagged by the
+    final model, and their calibrated probabilities [M, K]; thresholds [K]: those used for tagging. shift: by how much
+    the log odds of all figures rise, mean and standard deviation, because the final model learned from more labels.
     """
-    decisions = out_of_fold_decisions(scores, labels, fold, prefer, names)
-    samples = bootstrap(scores, labels, decisions)
-    over_all = bootstrap_figures(samples)
-    hits, given, true = decision_counts(decisions, labels)
-    figures = {
-        "precision": (ratio(hits, given), ratio(samples.hits, samples.given)),
-        "recall": (ratio(hits, true), ratio(samples.hits, samples.true)),
-        "f1": (ratio(2 * hits, given + true), ratio(2 * samples.hits, samples.given + samples.true)),
-        "ap": (average_precision(scores, labels), samples.ap),
-    }
+    pool, probabilities = some_rows(pool), some_rows(probabilities)
+    decisions, held_out = out_of_fold_decisions(scores, labels, fold, pool, prefer, names)
+    expected = expected_quality(probabilities, thresholds)
+    hits, given, true = (one.astype(np.float64) for one in decision_counts(decisions, labels))
+    named = np.zeros(len(tags), bool) if names is None else names.named
+    informed = (true >= SEEN) | named
+    drawn = _drawn(expected, hits, given, true, np.nan_to_num(average_precision(scores, labels)), informed, shift)
+    drawn = {name: np.where(np.isfinite(thresholds) | (name == "ap"), one, 0.0) for name, one in drawn.items()}
+    over_all = _over_all(drawn, expected)
     rows = [
         {
             "tag": tag,
             "support": int(true[place]),
             "threshold": _plain(thresholds[place]),
-            **{name: _plain(value[place]) for name, (value, _) in figures.items()},
-            "intervals": {name: percentile_interval(sampled[:, place]) for name, (_, sampled) in figures.items()},
+            **{name: _mean(drawn[name][:, place]) for name in FIGURES},
+            "intervals": {name: interval(drawn[name][:, place]) for name in FIGURES},
             "enough": bool(true[place] >= MIN_POSITIVES),
         }
         for place, tag in enumerate(tags)
     ]
-    f1 = f1_scores(decisions, labels)
+    wrong, missing = _errors_per_image(probabilities, thresholds)
     return {
         "how": how,
         "prefer": prefer,
         "images": len(scores),
-        "map": _plain(mean_average_precision(scores, labels)),
-        "cf1": f1["cf1"],
-        "of1": f1["of1"],
-        "intervals": {name: percentile_interval(values) for name, values in over_all.items()},
+        **{name: _mean(values) for name, values in over_all.items()},
+        "intervals": {name: interval(values) for name, values in over_all.items()},
+        "calibration_error": calibration_error(held_out, labels),
+        "wrong_per_image": wrong,
+        "missing_per_image": missing,
         "per_tag": rows,
     }
+
+
+def _drawn(
+    expected: Expected,
+    hits: Floats,
+    given: Floats,
+    true: Floats,
+    ap: Floats,
+    informed: NDArray[np.bool_],
+    shift: tuple[float, float],
+) -> dict[str, Floats]:
+    """Draws [S, K] of every figure; the counts of a tag that is not informed [K] are left out."""
+    rng = np.random.default_rng(0)
+    root = max(float(true.sum()), 1.0) ** 0.5
+
+    def figure(prior: Floats, right: Floats, count: Floats, worth: float) -> Floats:
+        moved = rng.normal(0, MISFIT / root, size=(DRAWS, 1))
+        centre = sigmoid(logit(prior, 1e-3) + moved)
+        right, count = right * informed, count * informed
+        found = rng.beta(right + worth * centre, np.maximum(count - right, 0) + worth * (1 - centre))
+        return sigmoid(logit(found, 1e-6) + rng.normal(shift[0], np.hypot(SAMPLE / root, shift[1]), size=(DRAWS, 1)))
+
+    precision = figure(expected.precision, hits, given, WORTH)
+    recall = figure(expected.recall, hits, true, WORTH)
+    both = np.maximum(precision + recall, 1e-12)
+    return {
+        "precision": precision,
+        "recall": recall,
+        "f1": 2 * precision * recall / both,
+        "ap": figure(expected.ap, ap * true, true, AP_WORTH),
+    }
+
+
+def _over_all(drawn: dict[str, Floats], expected: Expected) -> dict[str, Floats]:
+    """mAP, CF1 and OF1 [S], as `f1_scores` computes them, of every draw."""
+    precision, recall = drawn["precision"], drawn["recall"]
+    op = precision @ expected.given / max(float(expected.given.sum()), 1e-12)
+    overall = recall @ expected.true / max(float(expected.true.sum()), 1e-12)
+    pairs = {"cf1": (precision.mean(1), recall.mean(1)), "of1": (op, overall)}
+    f1 = {name: 2 * p * r / np.maximum(p + r, 1e-12) for name, (p, r) in pairs.items()}
+    return {"map": drawn["ap"].mean(1), **f1}
+
+
+def _errors_per_image(probabilities: NDArray[Any], thresholds: NDArray[Any]) -> tuple[float, float]:
+    """Wrong tags that an image is expected to be given, and tags that it is expected to lack."""
+    given = probabilities >= thresholds
+    wrong = ((1 - probabilities) * given).sum(1).mean()
+    return round(float(wrong), 4), round(float((probabilities * ~given).sum(1).mean()), 4)
+
+
+def interval(values: Floats) -> list[float]:
+    """The middle 95 % of draws."""
+    low, high = np.percentile(values, [2.5, 97.5])
+    return [float(low), float(high)]
+
+
+def _mean(values: Floats) -> float:
+    return float(values.mean())
 
 
 def _plain(value: Any) -> float | None:

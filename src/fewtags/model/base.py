@@ -28,6 +28,10 @@ class Tagging(NamedTuple):
     scores: dict[str, float]  # every tag, 0..1
 
 
+_Number = Annotated[float, Field(allow_inf_nan=False)]
+_Slope = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
 class About(BaseModel):
     """What every saved model says of itself, as a folder or as one file."""
 
@@ -35,7 +39,9 @@ class About(BaseModel):
     method: str
     tags: list[str] = Field(min_length=1)
     # a tag is given where its score reaches this; None: never
-    thresholds: list[Annotated[float, Field(allow_inf_nan=False)] | None]
+    thresholds: list[_Number | None]
+    # [slope, offset] of each tag, for scores that are probabilities; None: scores are as the network gives them
+    calibration: list[tuple[_Slope, _Number]] | None = None
     learned_from: int = Field(ge=0)  # images, labelled and unlabelled
     # how an image is cut; a model of vectors has none of these
     backbone: str | None = None  # several: one after the other with + between them
@@ -48,6 +54,8 @@ class About(BaseModel):
     def _one_threshold_per_tag(self) -> "About":
         if len(self.thresholds) != len(self.tags):
             raise ValueError(f"{len(self.tags)} tags but {len(self.thresholds)} thresholds")
+        if self.calibration is not None and len(self.calibration) != len(self.tags):
+            raise ValueError(f"{len(self.tags)} tags but {len(self.calibration)} curves in calibration")
         return self
 
     def view_spec(self) -> ViewSpec:

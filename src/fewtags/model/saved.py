@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from fewtags.encoders.saved import fill, under
 from fewtags.errors import UserError
 from fewtags.methods import Method, make_method, method_names
 from fewtags.methods.parts.heads import Logits
+from fewtags.metrics.calibration import OUTER_EDGE
 from fewtags.model.base import About
 from fewtags.model.network import Network
 from fewtags.utils.files import atomic_write, write_text
@@ -50,12 +52,18 @@ class ModelInfo(About):
 
 
 class Model(nn.Module):
-    """Images to scores: encoder, network, and the method that says how scores are made of logits."""
+    """Images to scores: encoder, network, the method that says how scores are made of logits, and their calibration."""
+
+    slope: Tensor
+    offset: Tensor
 
     def __init__(self, info: ModelInfo, encoder: Encoder, network: Network, method: Method) -> None:
         super().__init__()
         self.info, self.method = info, method
         self.encoder, self.network = encoder, network
+        curves = torch.tensor(info.calibration or [(1.0, 0.0)] * len(info.tags))
+        self.register_buffer("slope", curves[:, 0], persistent=False)
+        self.register_buffer("offset", curves[:, 1], persistent=False)
         self.eval().requires_grad_(False)
 
     def logits(self, features: Tensor) -> Logits:
@@ -64,8 +72,15 @@ class Model(nn.Module):
         return found
 
     def scores(self, features: Tensor) -> Tensor:
-        """Features [N, parts, width] -> scores [N, K] in 0..1."""
-        return self.method.predict(self.logits(features))
+        """Features [N, parts, width] -> scores [N, K] in 0..1: probabilities, where the model was calibrated."""
+        return self.calibrated(self.method.predict(self.logits(features)))
+
+    def calibrated(self, scores: Tensor) -> Tensor:
+        """What the network and its method say [N, K] -> probabilities [N, K]."""
+        if self.info.calibration is None:
+            return scores
+        inside = scores.float().clamp(OUTER_EDGE, 1 - OUTER_EDGE)
+        return torch.sigmoid(self.offset + self.slope * (torch.log(inside) - torch.log1p(-inside)))
 
     def forward(self, *pictures: Tensor) -> Tensor:
         """What `encoder.pictures` gives of N images -> scores [N, K] in 0..1."""

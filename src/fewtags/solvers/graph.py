@@ -43,10 +43,18 @@ def find_neighbours(vectors: Tensor, k: int, bank: Tensor | None = None, power: 
     if k < 1:
         nothing = torch.zeros(len(vectors), 0, device=vectors.device)
         return Neighbours(nothing.long(), nothing)
-    search = _exact if len(among) <= EXACT_UP_TO or vectors.device.type != "cpu" else _indexed
-    cosines, rows = search(queries, among, k, own)
+    cosines, rows = nearest(queries, among, k, own)
     weights = cosines.clamp(min=LOWEST).pow(power)
     return Neighbours(rows, weights / weights.sum(1, keepdim=True))
+
+
+def nearest(queries: Tensor, among: Tensor, k: int, own: bool) -> tuple[Tensor, Tensor]:
+    """Cosines and rows [n, k] of the nearest of `among` [m, d], both of length one.
+
+    own: the queries are those rows themselves, and none is its own neighbour.
+    """
+    search = _exact if len(among) <= EXACT_UP_TO or queries.device.type != "cpu" else _indexed
+    return search(queries, among, k, own)
 
 
 def smooth(first: Tensor, neighbours: Neighbours, share: float = 0.5, rounds: int = 8) -> Tensor:

@@ -1,8 +1,10 @@
-"""Out-of-fold scores of the labelled images: the basis of the estimated quality and of the thresholds.
+"""Out-of-fold scores of the labelled images: the basis of probabilities, thresholds and the estimated quality.
 
-On stored features the labelled images are put into folds, balanced by tag. For every fold the same method learns once
-more, without the images of the fold; its main stage is shorter, which costs little quality. Where every weight learns
-that would take too long: a part of the labelled images is kept from training instead, if asked to (`--validate`).
+On stored features the labelled images are put into folds, balanced by tag; photos of one moment share theirs. For every
+fold the same method learns once more, without the images of the fold; its main stage is shorter, which costs little
+quality. Where a method offers variants of what it learned, the same folds choose between them. Where every weight
+learns that would take too long: a part of the labelled images is kept from training instead, if asked to
+(`--validate`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,10 +14,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fewtags.data.catalogue import ImageSource
 from fewtags.errors import Interrupted
 from fewtags.methods import Method
+from fewtags.metrics import average_precision
 from fewtags.model.network import Network
-from fewtags.solvers.folds import FOLDS, balanced_folds
+from fewtags.solvers.bursts import find_bursts
+from fewtags.solvers.folds import FOLDS, balanced_folds, choose_paired
 from fewtags.training.build import build_network
 from fewtags.training.evaluator import Record
 from fewtags.training.loop import Loop, Observer, Targets
@@ -26,7 +31,7 @@ from fewtags.utils.progress import Progress
 from fewtags.utils.stopping import StopRequest
 
 SHORTER = 3  # a fold's main stage has this part of the epochs
-KEPT = "stopped while quality was estimated; what was learned is kept"
+KEPT = "stopped while thresholds were chosen; what was learned is kept"
 Scores = NDArray[np.float32]
 
 
@@ -36,54 +41,88 @@ class HeldOut(NamedTuple):
     scores: Scores  # [n, K]
     targets: NDArray[np.int8]  # [n, K]
     fold: NDArray[np.int64]  # [n] the fold of each image
+    groups: NDArray[np.int64]  # [n] images of one moment have the same number
     how: str  # how they were obtained, in words
+    learned_share: float  # of the labels that the final model learns from
+    variant: str = ""  # of the method's, the one that these images prefer
+    tried: Mapping[str, float] = {}  # mAP of every variant
+
+    @property
+    def known(self) -> tuple[Scores, NDArray[np.int8]]:
+        """Scores and labels."""
+        return self.scores, self.targets
 
 
 def held_out_scores(
-    job: Job, prepared: Prepared, loop: Loop, scores: Mapping[str, Scores], stop: StopRequest
+    job: Job, prepared: Prepared, loop: Loop, variants: Sequence[str], scores: Mapping[str, Scores], stop: StopRequest
 ) -> HeldOut | None:
     """By folds, or of the part that was kept from training; None where neither can be had."""
     targets, source, folds = prepared.targets, prepared.source, job.recipe.folds
     if targets.held_out is not None:
         known = targets.held_out.numpy()
         how = f"{len(known):,} labelled images that were kept from training"
-        return HeldOut(scores["held_out"], known, balanced_folds(known, FOLDS), how)
+        fold = balanced_folds(known, FOLDS)
+        return HeldOut(scores["held_out"], known, fold, np.arange(len(known)), how, 1.0)
     labelled = targets.labelled.numpy()
-    if not isinstance(source, FeatureSource) or folds < 2 or len(labelled) < 2 * folds:
+    if not isinstance(source, FeatureSource) or folds < 2 or len(labelled) < folds:
         return None
-    fold = _fold_of(images_of("labelled", prepared.catalogue, prepared.keys).keys, labelled, folds)
+    groups = moments(prepared, loop)
+    fold = balanced_folds(labelled, folds, groups=groups)
     if len(np.unique(fold)) < 2:  # all of them copies of one image
         return None
-    with Progress("estimating quality", _steps(loop, folds), show=loop.fabric.is_global_zero) as progress:
-        found = cross_fitted(job, prepared, loop, fold, _FoldObserver(progress, stop))
+    with Progress("choosing thresholds", _steps(loop, folds), show=loop.fabric.is_global_zero) as progress:
+        tried = cross_fitted(job, prepared, loop, fold, variants, _FoldObserver(progress, stop))
+    precisions = {name: average_precision(found, labelled)[None] for name, found in tried.items()}
+    variant = choose_paired(precisions, variants[0])
     how = f"{len(labelled):,} labelled images in {folds} parts, each tagged by a model that learned without it"
+    together = len(labelled) - len(np.unique(groups))
+    if together:
+        how += f" ({together:,} of them so like another that both are in the same part)"
     if job.config.review:
         how += "; those that were chosen for review are harder than the rest, so this is on the low side"
-    return HeldOut(found, labelled, fold, how)
+    share = 1 - 1 / folds
+    means = {name: float(np.nanmean(one)) for name, one in precisions.items()} if (labelled == 1).any() else {}
+    return HeldOut(tried[variant], labelled, fold, groups, how, share, variant, means)
 
 
-def cross_fitted(job: Job, prepared: Prepared, loop: Loop, fold: NDArray[np.int64], observer: Observer) -> Scores:
-    """The scores [N, K] of the labelled images, each by a model that learned without its fold [N]."""
+def cross_fitted(
+    job: Job, prepared: Prepared, loop: Loop, fold: NDArray[np.int64], variants: Sequence[str], observer: Observer
+) -> dict[str, Scores]:
+    """The scores [N, K] of the labelled images by each variant, of models that learned without their fold [N]."""
     source, targets = prepared.source, prepared.targets
     assert isinstance(source, FeatureSource)  # noqa: S101 - for the type checker
     recipe = job.recipe.model_copy(update={"epochs": -(-job.recipe.epochs // SHORTER)})
     chosen = loop.method.chosen_settings()
-    scores = np.full(targets.labelled.shape, np.nan, np.float32)
+    found = {name: np.full(targets.labelled.shape, np.nan, np.float32) for name in variants}
     for number in np.unique(fold):
         out = fold == number
         method, rest = job.config.build_method(chosen), source.without(out)
-        network = build_network(prepared.encoder, rest, method, recipe, scores.shape[1], loop.fabric)
+        network = build_network(prepared.encoder, rest, method, recipe, targets.labelled.shape[1], loop.fabric)
         known = Targets(targets.labelled[torch.from_numpy(~out)], targets.unlabelled)
-        kept = Loop(network, rest, method, recipe, known, loop.fabric, observer).run()
-        scores[out] = _scores(kept, method, rest, loop.fabric.device)
-    return scores
+        again = Loop(network, rest, method, recipe, known, loop.fabric, observer)
+        again.run()
+        for name, kept in again.variants(variants).items():
+            found[name][out] = _scores(kept, method, rest, loop.fabric.device)
+    return found
 
 
-def _fold_of(keys: Sequence[bytes], labelled: NDArray[np.int8], count: int) -> NDArray[np.int64]:
-    """The fold [N] of every labelled image; copies of an image share theirs, or each would give the other away."""
+def moments(prepared: Prepared, loop: Loop) -> NDArray[np.int64]:
+    """The group [N] of every labelled image: copies, near-duplicates and photos of one moment share one."""
+    images = images_of("labelled", prepared.catalogue, prepared.keys)
     first: dict[bytes, int] = {}
-    same = [first.setdefault(key, place) for place, key in enumerate(keys)]
-    return balanced_folds(labelled, count)[same]
+    same = np.array([first.setdefault(key, place) for place, key in enumerate(images.keys)])
+    singles = np.unique(same)
+    words = loop.method.words
+    vectors = loop.features("labelled")[singles]
+    vectors = vectors[:, : vectors.shape[1] - words]
+    group = find_bursts(vectors, times_of(images.source, [images.names[place] for place in singles]))
+    return singles[group][np.searchsorted(singles, same)]
+
+
+def times_of(source: ImageSource, names: Sequence[str]) -> list[float | None]:
+    """When each photo was taken, in seconds, as far as its file says."""
+    taken = getattr(source, "taken", None)
+    return [None if taken is None else taken(name) for name in names]
 
 
 def _steps(loop: Loop, folds: int) -> int:

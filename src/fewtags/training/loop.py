@@ -1,7 +1,7 @@
 """The one loop: warm-up stage, main stage, evaluation, checkpoint. It knows no method by name and no file."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,7 +11,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from fewtags.errors import Fault
-from fewtags.methods.base import Method, Pseudo, Step, UnlabelledBatch
+from fewtags.methods.base import Method, Pseudo, QuickScores, Step, UnlabelledBatch
 from fewtags.methods.parts.heads import Logits
 from fewtags.model.network import Network
 from fewtags.training.average import Average
@@ -126,6 +126,16 @@ class Loop:
         heads = self.method.finished_heads(network.heads, LoopTeacherView(self, 0))
         return Network(network.body, heads).to(self.fabric.device).eval()
 
+    def variants(self, names: Sequence[str] = ()) -> dict[str, Network]:
+        """After `run`: networks that the labelled images may choose between, the one that `run` returned first."""
+        network = self.average.network
+        found = self.method.variants(network.heads, LoopTeacherView(self, 0), names)
+        return {name: Network(network.body, heads).to(self.fabric.device).eval() for name, heads in found.items()}
+
+    def quick_scores(self) -> QuickScores | None:
+        """See Method."""
+        return self.method.quick_scores(LoopTeacherView(self, 0))
+
     def _run_epoch(self, stage: Stage) -> None:
         epoch = self._views_of(stage, self.position.epoch)
         plan = self.plan(stage, self.position.epoch)
@@ -238,6 +248,11 @@ class Loop:
         """What the teacher's body makes of the weak whole view of every image of a part [n, width]."""
         body = self.average.network.body
         found = [body(views.to(self.fabric.device).whole).cpu() for views in self._all_views(part, "weak")]
+        return self._gather(torch.cat(found), self._size(part))
+
+    def features(self, part: Part) -> Tensor:
+        """What the network reads of the whole image, unchanged [n, width]."""
+        found = [views.whole for views in self._all_views(part, "plain")]
         return self._gather(torch.cat(found), self._size(part))
 
     def sweep(

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fewtags.data.labels.names import tags_text
 from fewtags.encoders.kinds import PixelKind
 from fewtags.errors import UserError, nearest
-from fewtags.metrics.estimate import Prefer
+from fewtags.metrics.decisions import Prefer
 
 AXIS = {"axis": True}  # what differs between the cells of a grid
 RUNNING = {"running": True}  # how a run is carried out, not what becomes of it

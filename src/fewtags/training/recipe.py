@@ -10,7 +10,7 @@ from fewtags.data import split_spec
 from fewtags.encoders.base import EncoderSettings
 from fewtags.encoders.kinds import EncoderKind
 from fewtags.errors import UserError
-from fewtags.metrics.estimate import Prefer
+from fewtags.metrics.decisions import Prefer
 
 
 @dataclass(frozen=True)

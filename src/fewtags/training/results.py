@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,18 +11,23 @@ from torch import nn
 
 from fewtags.data.catalogue import Catalogue, Role
 from fewtags.errors import BadImage
-from fewtags.metrics import f1_under_rules, per_tag, summarise
-from fewtags.metrics.estimate import NameThresholds, estimate
+from fewtags.methods.base import QuickScores
+from fewtags.metrics import calibration_error, f1_under_rules, per_tag, summarise
+from fewtags.metrics.calibration import Calibration
+from fewtags.metrics.decisions import NameThresholds
+from fewtags.metrics.estimate import estimate
 from fewtags.model.base import given_tags
 from fewtags.model.network import Network
 from fewtags.model.saved import Model, ModelInfo, save_model
 from fewtags.training.config import Config
 from fewtags.training.contact_sheet import Entry, contact_sheet
 from fewtags.training.crossfit import HeldOut
+from fewtags.training.curve import learning_curve, not_given
 from fewtags.training.loop import Targets
 from fewtags.training.prepare import Prepared
 from fewtags.training.run_folder import RunFolder
-from fewtags.utils.files import atomic_write, csv_line, write_json, write_text
+from fewtags.utils.files import atomic_write, csv_line, write_text
+from fewtags.utils.stopping import StopRequest
 
 SHEET_IMAGES = 12
 Scores = NDArray[np.float32]
@@ -33,68 +39,97 @@ class Outcome:
 
     network: Network
     chosen_settings: dict[str, object]  # that the method chose by itself
-    scores: Mapping[str, Scores]  # of the images of every part [n, K]
+    raw_scores: Mapping[str, Scores]  # of the images of every part [n, K], as the network gives them
     held_out: HeldOut | None  # scores of labelled images by models that never saw their labels
+    calibration: Calibration | None  # from these scores to probabilities
     thresholds: Scores  # [K], for tagging
     names: NameThresholds | None  # what tags' names say about them
     own_thresholds: Scores | None  # [K], by which the method made pseudo-labels at the end
     chosen_on_test: dict[str, Any]  # under the paper's protocol
+    quick_scores: QuickScores | None  # other labels tried at once, for learning curves
+
+    @cached_property
+    def scores(self) -> Mapping[str, Scores]:
+        """Of the images of every part [n, K]: probabilities where they were calibrated."""
+        return {part: self.calibrated(one) for part, one in self.raw_scores.items()}
+
+    def calibrated(self, scores: Scores) -> Scores:
+        """What the network gives -> what is shown."""
+        return scores if self.calibration is None else self.calibration(scores)
 
 
-def figures(config: Config, prepared: Prepared, outcome: Outcome) -> dict[str, Any]:
+def figures(config: Config, prepared: Prepared, outcome: Outcome, stop: StopRequest) -> dict[str, Any]:
     """What is known of the quality: on the test split, and estimated from the labelled images."""
-    scores, thresholds, targets = outcome.scores, outcome.thresholds, prepared.targets
+    thresholds, targets = outcome.thresholds, prepared.targets
     catalogue = prepared.catalogue
     count = {role.name.lower(): len(catalogue.rows(role)) for role in Role}
     result: dict[str, Any] = {"images": {name: some for name, some in count.items() if some or name != "held_out"}}
     if targets.test is not None:
         truth, known = targets.test.numpy(), targets.labelled.numpy()
-        result |= summarise(scores["test"], truth, thresholds, catalogue.tags)
-        result["per_tag"] = per_tag(scores["test"], truth, thresholds, catalogue.tags)
-        result["rules"] = f1_under_rules(scores["test"], truth, scores["labelled"], known, outcome.own_thresholds)
+        scores = outcome.scores["test"]
+        result |= summarise(scores, truth, thresholds, catalogue.tags)
+        result["calibration_error"] = None if outcome.calibration is None else calibration_error(scores, truth)
+        result["per_tag"] = per_tag(scores, truth, thresholds, catalogue.tags)
+        raw = outcome.raw_scores
+        result["rules"] = f1_under_rules(raw["test"], truth, raw["labelled"], known, outcome.own_thresholds)
+    shown = (targets.labelled == 1).any(0).tolist()
     if outcome.names is not None:
-        shown = (targets.labelled == 1).any(0).tolist()
         tags = zip(catalogue.tags, shown, np.isfinite(thresholds), strict=True)
         result["unverified"] = [tag for tag, seen, given in tags if given and not seen]
     learned = prepared.encoder.learned()
     if learned is not None:
         result["features"] = learned
-    if outcome.held_out is not None:
+    if outcome.held_out is not None and outcome.calibration is not None:
         held, prefer = outcome.held_out, config.recipe.prefer
+        if held.tried:
+            result["variants"] = {"chosen": held.variant, "tried": dict(held.tried)}
+        unlabelled = "unlabelled" if "unlabelled" in outcome.scores else "labelled"
+        curve = learning_curve(held, outcome, stop)
         result["estimate"] = estimate(
-            held.scores, held.targets, held.fold, thresholds, catalogue.tags, prefer, held.how, outcome.names
+            held.scores,
+            held.targets,
+            held.fold,
+            outcome.raw_scores[unlabelled],
+            thresholds,
+            outcome.scores[unlabelled],
+            catalogue.tags,
+            prefer,
+            held.how,
+            outcome.names,
+            (0.0, 0.0) if curve is None else curve.shift(held.learned_share),
         )
+        if curve is not None:
+            result["learning_curve"] = curve.summary(catalogue.tags)
+        result["not_given"] = not_given(catalogue.tags, held.targets, thresholds, outcome.scores[unlabelled])
     if outcome.chosen_on_test:
         result["chosen_on_the_test_split"] = outcome.chosen_on_test
     return result
 
 
-def write_results(
-    folder: RunFolder, config: Config, prepared: Prepared, outcome: Outcome, result: Mapping[str, Any]
-) -> None:
-    """Write model/, scores, tags.png, result.json and, last, tags.csv."""
+def write_tags(folder: RunFolder, config: Config, prepared: Prepared, outcome: Outcome) -> None:
+    """Write what the trained model is for: model/, scores, tags.png and tags.csv; the estimate comes after them."""
     save_model(folder.model_folder, model_of(config, prepared, outcome))
     folder.write_scores(_score_tables(outcome, prepared.targets))
     catalogue, thresholds = prepared.catalogue, outcome.thresholds
     rows = catalogue.rows(Role.UNLABELLED)
     scores = outcome.scores.get("unlabelled", np.empty((0, 0), np.float32))
-    by_name = not len(prepared.targets.labelled)
-    sheet = contact_sheet_of(catalogue, rows, scores, thresholds, config.recipe.seed, by_name)
-    if sheet is not None:
-        with atomic_write(folder.sheet_file) as file:
-            sheet.save(file, "PNG")
-    write_json(folder.result_file, result)
     lines = [csv_line(["image", "tags"])]
     for row, one in zip(rows, scores, strict=True):
         tags = given_tags(one, thresholds, catalogue.tags)
         lines.append(csv_line([catalogue.names[int(row)], "|".join(tags)]))
     write_text(folder.tags_file, "".join(lines))
+    by_name = not len(prepared.targets.labelled)
+    sheet = contact_sheet_of(catalogue, rows, scores, thresholds, config.recipe.seed, by_name)
+    if sheet is not None:
+        with atomic_write(folder.sheet_file) as file:
+            sheet.save(file, "PNG")
 
 
 def _score_tables(outcome: Outcome, targets: Targets) -> dict[str, NDArray[Any]]:
     tables: dict[str, NDArray[Any]] = dict(outcome.scores)
     if outcome.held_out is not None:
-        tables["held_out"], tables["held_out_targets"] = outcome.held_out.scores, outcome.held_out.targets
+        tables["held_out"] = outcome.calibrated(outcome.held_out.scores)
+        tables["held_out_targets"] = outcome.held_out.targets
     known = {"labelled": targets.labelled, "unlabelled": targets.truth, "test": targets.test}
     return tables | {f"{part}_targets": table.numpy() for part, table in known.items() if table is not None}
 
@@ -145,6 +180,7 @@ def model_of(config: Config, prepared: Prepared, outcome: Outcome) -> Model:
         method_settings=method.model_dump(),
         tags=config.tags,
         thresholds=[float(value) if np.isfinite(value) else None for value in outcome.thresholds],
+        calibration=None if outcome.calibration is None else outcome.calibration.pairs(),
         learned_from=len(prepared.targets.labelled) + prepared.targets.unlabelled,
         adapter=recipe.adapter if recipe.tune == "heads" else None,
         features=encoder.kind,

@@ -45,7 +45,7 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether everything was written: result.json, then tags.csv."""
+        """Whether everything was written: tags.csv, then result.json."""
         return self.tags_file.exists() and self.result_file.exists()
 
     def result(self) -> dict[str, Any]:

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from fewtags.data import Catalogue, Role, split_spec
 from fewtags.errors import Fault, UserError
-from fewtags.metrics.estimate import tagging_thresholds, thresholds_by_name
+from fewtags.metrics.decisions import calibrated_thresholds, thresholds_by_name, thresholds_of_learned
+from fewtags.metrics.estimate import givable_tags
+from fewtags.model.network import Network
 from fewtags.training.build import build_network, make_fabric, processes
 from fewtags.training.config import Config
 from fewtags.training.crossfit import held_out_scores
@@ -18,9 +20,10 @@ from fewtags.training.loop import Loop, Observer, Stopwatch
 from fewtags.training.options import TrainOptions
 from fewtags.training.prepare import Prepared, prepare
 from fewtags.training.resolve import SHOWN_BAD, Job, Relabelling, check_usable, count_images, resolve
-from fewtags.training.results import Outcome, figures, write_results
+from fewtags.training.results import Outcome, figures, write_tags
 from fewtags.training.run_folder import CORRECTIONS, RunFolder, Watch
 from fewtags.training.source import FeatureSource
+from fewtags.utils.files import write_json
 from fewtags.utils.progress import say
 from fewtags.utils.stopping import StopRequest
 
@@ -79,10 +82,11 @@ def train(
     finally:
         watch.close()
     if fabric.is_global_zero:
-        result = figures(job.config, prepared, outcome)
+        write_tags(folder, job.config, prepared, outcome)
+        result = figures(job.config, prepared, outcome, stop)
         result["seconds"], result["cpu_seconds"] = spent.read()
         result["peak_memory_mb"] = peak_memory_mb()
-        write_results(folder, job.config, prepared, outcome, result)
+        write_json(folder.result_file, result)  # the last: a run that has it is finished
     fabric.barrier()
     return folder
 
@@ -96,32 +100,48 @@ def learn(
     spent: Stopwatch | None = None,
 ) -> Outcome:
     """Train the network, score every image, and set the thresholds by labelled images that were left out in turn."""
-    encoder, source = prepared.encoder, prepared.source
+    encoder, source, prefer = prepared.encoder, prepared.source, job.recipe.prefer
     network = build_network(encoder, source, job.method, job.recipe, len(job.config.tags), fabric)
     loop = Loop(network, source, job.method, job.recipe, prepared.targets, fabric, observer, spent)
-    chosen = loop.run()
-    scores: dict[str, NDArray[np.float32]] = {part: loop.scores(part, "plain", chosen).numpy() for part in loop.parts}
-    held_out = held_out_scores(job, prepared, loop, scores, stop)
+    first = loop.run()
+    variants = loop.variants()
+    scores = _all_scores(loop, first)
+    held_out = held_out_scores(job, prepared, loop, list(variants), scores, stop)
+    variant = held_out.variant if held_out and held_out.variant in variants else next(iter(variants))
+    job.method.take_variant(variant)
+    if variant != next(iter(variants)):
+        scores = _all_scores(loop, variants[variant])
     labelled = prepared.targets.labelled.numpy()
     scores.setdefault("labelled", np.empty(labelled.shape, np.float32))
-    learned, prefer = (scores["labelled"], labelled), job.recipe.prefer
-    thresholds = tagging_thresholds(held_out and (held_out.scores, held_out.targets), learned, prefer)
     names = None
     if encoder.words and isinstance(source, FeatureSource) and "unlabelled" in scores:
         evidence = encoder.name_evidence(source.last("unlabelled", encoder.words))
         names = thresholds_by_name(scores["unlabelled"], evidence, prefer)
-        thresholds = names.beside(thresholds, (labelled == 1).sum(0))
+    calibration = None
+    if held_out is None or not (held_out.targets == 1).any():
+        thresholds = thresholds_of_learned(scores["labelled"], labelled, prefer)
+        if names is not None:
+            thresholds = np.where(np.isfinite(thresholds), thresholds, names.alone)
+    else:
+        pool = scores.get("unlabelled", np.empty((0, labelled.shape[1]), np.float32))
+        calibration, thresholds = calibrated_thresholds(held_out.known, pool, givable_tags(labelled, names), prefer)
     own = job.method.state.get("thresholds")
     return Outcome(
-        chosen,
+        variants[variant],
         job.method.chosen_settings(),
         scores,
         held_out,
-        thresholds,
+        calibration,
+        thresholds.astype(np.float32),
         names,
         None if own is None else own.cpu().numpy(),
         loop.evaluator.best,
+        loop.quick_scores(),
     )
+
+
+def _all_scores(loop: Loop, network: Network) -> dict[str, NDArray[np.float32]]:
+    return {part: loop.scores(part, "plain", network).numpy() for part in loop.parts}
 
 
 def _say_what_is_learned(prepared: Prepared, job: Job) -> None:
