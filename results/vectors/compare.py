@@ -89,15 +89,11 @@ def one(name, X, Y, count, seed, commit):
 def table():
     """README.md: the mean over seeds, and how often FewTagsClassifier is ahead of the better regression."""
     lines = [
-        "# Vectors that are no photos",
-        "",
-        "FewTagsClassifier against logistic regression with the same few labels, by `compare.py` (which says how; one",
-        "thread). mAP in percent on rows that no method saw, mean of five seeds; in brackets OF1 with each method's",
-        "own thresholds (one half for the regressions). The last column counts the seeds in which FewTagsClassifier has the",
-        "higher mAP than both regressions.",
-        "",
-        "| data | labelled | regression, C = 1 | regression, C chosen | FewTagsClassifier | ahead |",
-        "|---|---|---|---|---|---|",
+        "# Vectors that are no photos", "", "FewTagsClassifier against logistic regression with the same few labels, by
+        `compare.py` (which says how; one", "thread). mAP in percent on rows that no method saw, mean of five seeds; in
+        brackets OF1 with each method's", "own thresholds (one half for the regressions). The last column counts the
+        seeds in which FewTagsClassifier has the", "higher mAP than both regressions.", "", "| data | labelled |
+        regression, C = 1 | regression, C chosen | FewTagsClassifier | ahead |", "|---|---|---|---|---|---|",
     ]
     for name in ("digits", "texts"):
         with (HERE / f"{name}.csv").open(newline="") as rows:

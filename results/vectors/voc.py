@@ -4,7 +4,8 @@
 
 The features must have been extracted before (any `fewtags train voc:PATH` does it). Vectors are those columns of both
 backbones that the labelled images prefer, 10,560 numbers per image where both kinds are used; the classifier reduces
-them to components by itself. `map_default` is what `fewtags train` reaches with the same split (results/voc/default.csv).
+them to components by itself. `map_default` is what `fewtags train` reaches with the same split
+(results/voc/default.csv).
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ from fewtags.data import Catalogue, Role, read
 from fewtags.data.readers.vectors import catalogue_of_arrays, write_arrays
 from fewtags.errors import UserError
 from fewtags.methods import method_names
-from fewtags.metrics import per_tag, summarise
+from fewtags.metrics import calibration_error, per_tag, summarise
 from fewtags.model.base import BaseTagger
+from fewtags.review.compare import compare
 from fewtags.review.corrections import corrections_for, kept_corrections
 from fewtags.training.evaluator import Record
 from fewtags.training.options import TrainOptions, option_names
@@ -23,6 +24,7 @@ from fewtags.training.resolve import SHOWN_BAD, count_images, read_split
 from fewtags.training.run_folder import RunFolder
 from fewtags.training.train import free_name
 from fewtags.training.train import train as run_training
+from fewtags.utils.files import write_json
 from fewtags.utils.progress import Report, reporting, say
 from fewtags.utils.stopping import StopRequest
 
@@ -153,6 +155,7 @@ def evaluate(
     return {
         "images": int(good.sum()),
         **summarise(scores[good], truth[good], thresholds, tagger.tags),
+        "calibration_error": calibration_error(scores[good], truth[good]) if tagger.calibrated else None,
         "per_tag": table,
     }
 
@@ -216,7 +219,13 @@ def _train_again(run: Path, stop: StopRequest, given: dict[str, Any]) -> Run:
     corrections = corrections_for(run, Path(out) if out and given.get("resume") else None)
     say(f"learning again with the data and settings of {run}")
     options = TrainOptions.of(arguments | {name: value for name, value in given.items() if name != "with_review"})
-    return _trained(options, stop, corrections)
+    again = _trained(options, stop, corrections)
+    if "compared" in again.result:
+        return again
+    compared = compare(folder, RunFolder(again.path))
+    result = again.result if compared is None else {**again.result, "compared": compared}
+    write_json(RunFolder(again.path).result_file, result)
+    return replace(again, result=result)
 
 
 def _own_data(folder: RunFolder) -> Catalogue:

@@ -113,7 +113,7 @@ class FewTagsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_ = np.asarray(columns) if columns is not None and single is None else self.classes_
         self.thresholds_: NDArray[np.float32] = outcome.thresholds
         self.estimate_ = figures(job.config, prepared, outcome, stop).get("estimate")
-        self.cross_fitted_scores_ = None if outcome.held_out is None else outcome.calibrated(outcome.held_out.scores)
+        self.cross_fitted_scores_ = None if outcome.held_out is None else outcome.held_out_scores
         self._model = model_of(job.config, prepared, outcome)
         filled = np.where(labels >= 0, labels, self._scores(vectors) >= self.thresholds_)
         self.transduction_ = self._as_given(filled)

@@ -4,7 +4,7 @@ import shlex
 from typing import Any
 
 from fewtags.cli.derive import derived
-from fewtags.cli.results import print_estimate, print_result
+from fewtags.cli.results import outlook, print_estimate, print_result
 from fewtags.cli.settings import parse_settings
 from fewtags.training.options import option_names
 
@@ -33,6 +33,8 @@ def run_train(data: str, **options: Any) -> None:
         print()
     if "estimate" in result:
         print_estimate(result["estimate"], with_tags=result.get("map") is None)
+        for line in outlook(result):
+            print(line)
         print()
     folder, unlabelled = run.path, result["images"]["unlabelled"]
     if not result["images"]["labelled"]:

@@ -18,6 +18,7 @@ from fewtags.utils.progress import Progress
 from fewtags.utils.stopping import StopRequest
 
 KEEP_EVERY = 64  # images whose features are written at once; what a kill can cost
+EXTRACTING = "extracting features"  # as progress shows it
 KEPT = "stopped; the features computed so far are kept, the same command goes on from there"
 Bad = dict[int, str]  # row of the catalogue -> why the image cannot be used
 
@@ -116,7 +117,7 @@ def share_bad(bad: Bad, fabric: Fabric) -> None:
 
 
 def _title(view: str) -> str:
-    return "extracting features" if view == "plain" else f"extracting features of {view} views"
+    return EXTRACTING if view == "plain" else f"{EXTRACTING} of {view} views"
 
 
 def _keep(stores: Sequence[FeatureStore], waiting: dict[bytes, Rows]) -> None:

@@ -83,8 +83,7 @@ def givable_tags(labels: NDArray[Any], names: NameThresholds | None) -> NDArray[
 def estimate(
     scores: NDArray[Any],
     labels: NDArray[Any],
-    fold: NDArray[np.int64],
-    pool: NDArray[Any],
+    held_out: tuple[NDArray[Any], NDArray[np.float32]],
     thresholds: NDArray[Any],
     probabilities: NDArray[Any],
     tags: Sequence[str],
@@ -95,12 +94,12 @@ def estimate(
 ) -> dict[str, Any]:
     """Figures over all tags and per tag, 0..1, with 95 % intervals; ready for JSON.
 
-    scores, labels [n, K]: out-of-fold scores of labelled images; pool [M, K]: scores of the images to be tagged by the
-    final model, and their calibrated probabilities [M, K]; thresholds [K]: those used for tagging. shift: by how much
-    the log odds of all figures rise, mean and standard deviation, because the final model learned from more labels.
+    scores, labels [n, K]: out-of-fold scores of labelled images; held_out: what `out_of_fold_decisions` makes of them;
+    thresholds [K]: those used for tagging; probabilities [M, K] of the images to be tagged. shift: by how much the log
+    odds of all figures rise, mean and standard deviation, because the final model learned from more labels.
     """
-    pool, probabilities = some_rows(pool), some_rows(probabilities)
-    decisions, held_out = out_of_fold_decisions(scores, labels, fold, pool, prefer, names)
+    probabilities = some_rows(probabilities)
+    decisions, out_of_fold = held_out
     expected = expected_quality(probabilities, thresholds)
     hits, given, true = (one.astype(np.float64) for one in decision_counts(decisions, labels))
     named = np.zeros(len(tags), bool) if names is None else names.named
@@ -126,7 +125,7 @@ def estimate(
         "images": len(scores),
         **{name: _mean(values) for name, values in over_all.items()},
         "intervals": {name: interval(values) for name, values in over_all.items()},
-        "calibration_error": calibration_error(held_out, labels),
+        "calibration_error": calibration_error(out_of_fold, labels),
         "wrong_per_image": wrong,
         "missing_per_image": missing,
         "per_tag": rows,

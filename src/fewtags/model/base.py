@@ -40,7 +40,7 @@ class About(BaseModel):
     tags: list[str] = Field(min_length=1)
     # a tag is given where its score reaches this; None: never
     thresholds: list[_Number | None]
-    # [slope, offset] of each tag, for scores that are probabilities; None: scores are as the network gives them
+    # [slope, offset] of each tag, by which scores were made probabilities; None: they are as the network gives them
     calibration: list[tuple[_Slope, _Number]] | None = None
     learned_from: int = Field(ge=0)  # images, labelled and unlabelled
     # how an image is cut; a model of vectors has none of these
@@ -80,7 +80,8 @@ class AboutFile(About):
 class BaseTagger(ABC):
     """A trained model in use; a subclass computes the scores."""
 
-    def __init__(self, tags: list[str], thresholds: list[float], identity: str) -> None:
+    def __init__(self, tags: list[str], thresholds: list[float], identity: str, calibrated: bool) -> None:
+        self.calibrated = calibrated  # scores are probabilities
         self._tags = tags
         self._thresholds = np.array(thresholds)
         self.identity = identity  # a text that differs between models

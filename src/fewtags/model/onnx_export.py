@@ -53,7 +53,7 @@ def to_onnx_file(model: Model) -> tuple[bytes, float]:
 def describe(model: Model) -> AboutFile:
     """The metadata of an exported model."""
     how = {name: one.how for name, one in model.encoder.inputs().items()}
-    return AboutFile(inputs=how, **model.info.model_dump(include={*About.model_fields} - {"calibration"}))
+    return AboutFile(inputs=how, **model.info.model_dump(include=set(About.model_fields)))
 
 
 class Exportable(nn.Module):

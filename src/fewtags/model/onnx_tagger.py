@@ -26,7 +26,7 @@ class OnnxTagger(BaseTagger):
         self._session = open_session(Path(file))
         text = self._session.get_modelmeta().custom_metadata_map.get(KEY, "")
         self.about = _read_about(Path(file), text)
-        super().__init__(self.about.tags, self.about.threshold_values(), text)
+        super().__init__(self.about.tags, self.about.threshold_values(), text, bool(self.about.calibration))
 
     def scores(
         self, names: Iterable[str], images: ImageSource | None = None

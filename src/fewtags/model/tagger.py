@@ -22,7 +22,9 @@ class Tagger(BaseTagger):
         self.info = self.model.info
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.model.network.to(self._device)
-        super().__init__(self.info.tags, self.info.threshold_values(), self.info.model_dump_json())
+        super().__init__(
+            self.info.tags, self.info.threshold_values(), self.info.model_dump_json(), bool(self.info.calibration)
+        )
 
     def scores(
         self, names: Iterable[str], images: ImageSource | None = None

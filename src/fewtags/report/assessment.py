@@ -18,7 +18,7 @@ MEANING: dict[Verdict, str] = {
     "check": f"F1 is under {100 * GOOD:.0f} %",
     "few": f"fewer than {MIN_POSITIVES} labelled images show the tag: too few to assess it",
     "unverified": "no labelled image shows the tag; its name alone decides, and only the surest images get it",
-    "never": "the tag has no threshold, so no image gets it",
+    "never": "too few examples to be sure of any image, so none gets it",
 }
 
 

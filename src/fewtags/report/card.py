@@ -133,7 +133,9 @@ def _limits(config: Config | None, result: dict[str, Any], info: ModelInfo) -> s
         "It knows these tags and no others, and no image is refused: one unlike those it learned from is scored too.",
         "The figures hold for images like those it learned from; elsewhere, measure again "
         "(`fewtags evaluate RUN DATA`).",
-        "A score says how an image compares with others; it is no calibrated probability.",
+        "A score is a probability, calibrated on labelled images: of tags given with 0.8, about eight of ten are right."
+        if info.calibration
+        else "A score says how an image compares with others; it is no calibrated probability.",
     ]
     never = [tag for tag, value in zip(info.tags, info.thresholds, strict=True) if value is None]
     if never:

@@ -20,6 +20,7 @@ from fewtags.utils.files import write_text
 LINKS = {
     "summary": "Summary",
     "tags": "Tags",
+    "next": "Next labels",
     "learning": "Learning",
     "pseudo": "Pseudo-labels",
     "reliability": "Scores",
@@ -49,6 +50,7 @@ def page(facts: Facts) -> str:
     parts = {
         "summary": summary(facts, rows),
         "tags": element("section", element("h2", "Tag by tag"), figures(facts), tag_table(rows), id="tags"),
+        "next": sections.outlook(facts),
         "learning": sections.learning(facts),
         "pseudo": sections.pseudo_labels(facts),
         "reliability": sections.reliability(facts),

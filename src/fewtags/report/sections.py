@@ -10,11 +10,12 @@ from fewtags.report import charts
 from fewtags.report.counts import Bin, co_occurrence_counts, reliability_bins
 from fewtags.report.facts import Facts
 from fewtags.report.markup import Html, element, join
-from fewtags.report.summary import images
+from fewtags.report.summary import enumerate_words, images
 from fewtags.training.evaluator import Record
 from fewtags.training.repeat import command
 from fewtags.utils.progress import duration
 
+GAINS = 20  # tags that gain most from more labels
 MATRIX = 24  # tags in the matrix; more would not be legible
 STAGES = {"warmup": "Loss on the labelled images", "main": "Loss on all images"}
 TEST = {"map": "mAP", "cf1": "CF1", "of1": "OF1"}
@@ -41,6 +42,41 @@ def learning(facts: Facts) -> Html | None:
     epochs = f"{len(facts.records):,} epoch{'' if len(facts.records) == 1 else 's'}"
     note = f"Measured in {epochs} of training; a loss should fall and then level off.{time}"
     return _section("learning", "How it learned", note, element("div", *drawn, class_="charts"))
+
+
+def outlook(facts: Facts) -> Html | None:
+    """What is held back, what corrections brought, and what more labels should bring."""
+    curve, held_back = facts.result.get("learning_curve"), facts.result.get("not_given") or []
+    notes = [f"{str(facts.result['compared']['text'])[0].upper()}{facts.result['compared']['text'][1:]}."] if (
+        facts.result.get("compared")
+    ) else []  # fmt: skip
+    parts: list[Html] = []
+    if held_back:
+        named = ", ".join(f"{row['tag']} (about {row['more_labels']:,} more labels would help)" for row in held_back)
+        notes.append(f"Given to no image, because too few examples show what they are: {named}.")
+    if curve:
+        steps = curve["next"]
+        gains = ", ".join(f"{100 * step['map']:+.1f} after {step['labels']} more" for step in steps)
+        sizes = enumerate_words([f"{size:,}" for size in curve["labels"]])
+        notes.append(
+            f"Models that learned from {sizes} of the labelled images say what more should bring, in mAP: {gains}."
+        )
+        heads = [element("th", "tag", scope="col")]
+        heads += [element("th", f"{step['labels']} more", scope="col", class_="num") for step in steps]
+        order = sorted(steps[-1]["per_tag"], key=lambda tag: -steps[-1]["per_tag"][tag])
+        rows = [
+            element(
+                "tr",
+                element("th", tag, scope="row"),
+                *(element("td", f"{100 * step['per_tag'][tag]:+.1f}", class_="num") for step in steps),
+            )
+            for tag in order[:GAINS]
+        ]
+        head = element("thead", element("tr", *heads))
+        parts.append(element("table", head, element("tbody", *rows), class_="bins"))
+    if not notes:
+        return None
+    return _section("next", "What more labels would bring", " ".join(notes), *parts)
 
 
 def pseudo_labels(facts: Facts) -> Html | None:

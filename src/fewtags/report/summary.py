@@ -15,7 +15,7 @@ TITLES: dict[Verdict, str] = {
     "check": "Check",
     "few": "Too few to say",
     "unverified": "Unverified",
-    "never": "Never given",
+    "never": "Not given",
 }
 OVERALL = {
     "map": ("mAP", "how well images are ranked, mean over tags"),
@@ -112,7 +112,7 @@ def _how(estimate: dict[str, Any] | None, tested: bool, facts: Facts) -> str:
     if estimate:
         how = str(estimate.get("how", "")).strip().rstrip(".")
         prefer = PREFER.get(str(estimate.get("prefer")), "")
-        interval = "intervals are 95 % bootstrap intervals over images"
+        interval = "in 95 of 100 cases the interval beside a figure holds what is true of new images"
         return "; ".join(filter(None, (f"How these figures were made: from {how}", interval, prefer))) + "."
     if tested:
         seen = "also chose the epoch" if facts.config.recipe.protocol == "paper" else "took no part in training"

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.floating]
+HELD_BACK_FIRST = 5  # images of a tag that no image gets
 
 
 def distances(scores: Floats, thresholds: Floats) -> NDArray[np.float64]:
@@ -25,7 +26,8 @@ def active_learning_order(
 
     Every tag has a queue of its open cells, nearest to its threshold first. The queues take turns; a tag with few
     examples [K] comes more often: with a quarter of the examples, twice as often. So no tag dominates the
-    beginning, and scores need not be comparable between tags. The rank of an image is that of its first cell.
+    beginning, and scores need not be comparable between tags. The rank of an image is that of its first cell. Before
+    all others come the surest images of tags that are held back, a few for each: these lack examples most.
     """
     count, tags = scores.shape
     away = distances(scores, thresholds)
@@ -35,5 +37,9 @@ def active_learning_order(
     for tag in range(tags):
         queue = np.argsort(away[:, tag], kind="stable")
         turns[queue, tag] = places * np.sqrt(examples[tag] + 1.0)
+    if examples.any():  # otherwise every tag lacks examples
+        held_back = np.isinf(thresholds)
+        first = turns[:, held_back] <= HELD_BACK_FIRST * np.sqrt(examples[held_back] + 1.0)
+        turns[:, held_back] *= np.where(first, 1 / (count * tags + 1), 1.0)
     turns[~open_cells] = np.inf
     return np.argsort(turns.min(axis=1, initial=np.inf), kind="stable")

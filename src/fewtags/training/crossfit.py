@@ -31,6 +31,7 @@ from fewtags.utils.progress import Progress
 from fewtags.utils.stopping import StopRequest
 
 SHORTER = 3  # a fold's main stage has this part of the epochs
+CHOOSING = "choosing thresholds"  # as progress shows it
 KEPT = "stopped while thresholds were chosen; what was learned is kept"
 Scores = NDArray[np.float32]
 
@@ -70,7 +71,7 @@ def held_out_scores(
     fold = balanced_folds(labelled, folds, groups=groups)
     if len(np.unique(fold)) < 2:  # all of them copies of one image
         return None
-    with Progress("choosing thresholds", _steps(loop, folds), show=loop.fabric.is_global_zero) as progress:
+    with Progress(CHOOSING, fold_steps(loop, folds), show=loop.fabric.is_global_zero) as progress:
         tried = cross_fitted(job, prepared, loop, fold, variants, _FoldObserver(progress, stop))
     precisions = {name: average_precision(found, labelled)[None] for name, found in tried.items()}
     variant = choose_paired(precisions, variants[0])
@@ -125,7 +126,7 @@ def times_of(source: ImageSource, names: Sequence[str]) -> list[float | None]:
     return [None if taken is None else taken(name) for name in names]
 
 
-def _steps(loop: Loop, folds: int) -> int:
+def fold_steps(loop: Loop, folds: int) -> int:
     """All folds together, about."""
     epochs = {"warmup": 1, "main": SHORTER}
     return folds * sum(-(-stage.epochs // epochs[stage.name]) * len(loop.plan(stage, 0)) for stage in loop.stages)

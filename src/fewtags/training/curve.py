@@ -18,6 +18,7 @@ from fewtags.utils.stopping import StopRequest
 Floats = NDArray[np.float64]
 POWER = 0.5  # what is left to learn shrinks with the labels to this power; between drawn scenes (less) and VOC (more)
 OWN = 10.0  # positives of a tag from which its own curve counts as much as the mean of all
+FEWER = "learning from fewer labels"  # as progress shows it
 NEXT = (20, 50, 100)  # labels
 CALLS = 3 + 6 + FOLDS  # fits of one repeat
 KEPT = "stopped while quality was estimated; model and tags are written, --resume adds the estimate"
@@ -76,7 +77,7 @@ def learning_curve(held: HeldOut, outcome: _Trained, stop: StopRequest) -> Learn
         return None
     targets, found = torch.from_numpy(known), []
     count = repeats(len(known))
-    with Progress("learning from fewer labels", count * CALLS) as progress:
+    with Progress(FEWER, count * CALLS) as progress:
 
         def scored(learned: NDArray[Any]) -> NDArray[np.float32]:
             stop.check(KEPT)

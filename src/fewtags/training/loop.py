@@ -98,6 +98,7 @@ class Loop:
         self.observer = observer or Observer()
         self.stages = recipe.stages(method.uses_unlabelled) if method.learns_by_steps else []
         self.position = Position()
+        self.steps_done = 0  # by this process, what a checkpoint had done left out
         self.average = Average(self.network, 0.0)
         self.optimisers: dict[str, torch.optim.AdamW] = {}
         self.tally: dict[str, Tensor] = {}  # sums over the steps of the running epoch
@@ -153,6 +154,7 @@ class Loop:
             rate, beta1 = one_cycle(number, stage.planned_epochs * len(plan), stage.learning_rate)
             report = self._step(rows, batch, rate, beta1)
             self.position.step += 1
+            self.steps_done += 1
             self.observer.step({"stage": stage.name, "epoch": self.position.epoch, **report})
             if self.position.step < len(plan):
                 self.observer.save(self)

@@ -14,8 +14,8 @@ from fewtags.errors import BadImage
 from fewtags.methods.base import QuickScores
 from fewtags.metrics import calibration_error, f1_under_rules, per_tag, summarise
 from fewtags.metrics.calibration import Calibration
-from fewtags.metrics.decisions import NameThresholds
-from fewtags.metrics.estimate import estimate
+from fewtags.metrics.decisions import NameThresholds, Prefer
+from fewtags.metrics.estimate import estimate, out_of_fold_decisions
 from fewtags.model.base import given_tags
 from fewtags.model.network import Network
 from fewtags.model.saved import Model, ModelInfo, save_model
@@ -46,12 +46,29 @@ class Outcome:
     names: NameThresholds | None  # what tags' names say about them
     own_thresholds: Scores | None  # [K], by which the method made pseudo-labels at the end
     chosen_on_test: dict[str, Any]  # under the paper's protocol
+    prefer: Prefer
     quick_scores: QuickScores | None  # other labels tried at once, for learning curves
 
     @cached_property
     def scores(self) -> Mapping[str, Scores]:
         """Of the images of every part [n, K]: probabilities where they were calibrated."""
         return {part: self.calibrated(one) for part, one in self.raw_scores.items()}
+
+    @cached_property
+    def held_out_decisions(self) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+        """Tags and probabilities of labelled images [n, K], by curves and thresholds that were chosen without them."""
+        held = self.held_out
+        if held is None or self.calibration is None:
+            raise RuntimeError("there are no scores of images that were left out")
+        pool = self.raw_scores.get("unlabelled", held.scores)
+        return out_of_fold_decisions(held.scores, held.targets, held.fold, pool, self.prefer, self.names)
+
+    @property
+    def held_out_scores(self) -> Scores:
+        """Of the labelled images [n, K]: probabilities where they were calibrated."""
+        if self.calibration is not None:
+            return self.held_out_decisions[1]
+        return np.empty((0, len(self.thresholds)), np.float32) if self.held_out is None else self.held_out.scores
 
     def calibrated(self, scores: Scores) -> Scores:
         """What the network gives -> what is shown."""
@@ -88,8 +105,7 @@ def figures(config: Config, prepared: Prepared, outcome: Outcome, stop: StopRequ
         result["estimate"] = estimate(
             held.scores,
             held.targets,
-            held.fold,
-            outcome.raw_scores[unlabelled],
+            outcome.held_out_decisions,
             thresholds,
             outcome.scores[unlabelled],
             catalogue.tags,
@@ -128,7 +144,7 @@ def write_tags(folder: RunFolder, config: Config, prepared: Prepared, outcome: O
 def _score_tables(outcome: Outcome, targets: Targets) -> dict[str, NDArray[Any]]:
     tables: dict[str, NDArray[Any]] = dict(outcome.scores)
     if outcome.held_out is not None:
-        tables["held_out"] = outcome.calibrated(outcome.held_out.scores)
+        tables["held_out"] = outcome.held_out_scores
         tables["held_out_targets"] = outcome.held_out.targets
     known = {"labelled": targets.labelled, "unlabelled": targets.truth, "test": targets.test}
     return tables | {f"{part}_targets": table.numpy() for part, table in known.items() if table is not None}

@@ -24,6 +24,7 @@ from fewtags.utils.progress import Progress
 from fewtags.utils.stopping import StopRequest
 
 CORRECTIONS = "corrections.jsonl"  # decisions of a review that a run learned from
+LEARNING = ("learning from the labelled images", "learning from all images")  # as progress shows it
 SAVE_SECONDS = 60.0  # between two checkpoints; what a kill can cost
 
 
@@ -170,8 +171,7 @@ class Watch(Observer):
     def stage(self, stage: Stage, steps: int, done: int) -> None:
         """A new line of progress."""
         self.close()
-        what = "learning from the labelled images" if stage.unlabelled_batch == 0 else "learning from all images"
-        self._progress = Progress(what, steps, done, show=self._main)
+        self._progress = Progress(LEARNING[stage.unlabelled_batch > 0], steps, done, show=self._main)
         self._epoch_began = time.monotonic()
 
     def step(self, report: Record) -> None:

@@ -1,6 +1,7 @@
 """One training run, from options to a run folder; start reading at `train`."""
 
 import contextlib
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,22 +10,24 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
 from fewtags.data import Catalogue, Role, split_spec
+from fewtags.encoders.extract import EXTRACTING
 from fewtags.errors import Fault, UserError
 from fewtags.metrics.decisions import calibrated_thresholds, thresholds_by_name, thresholds_of_learned
 from fewtags.metrics.estimate import givable_tags
 from fewtags.model.network import Network
 from fewtags.training.build import build_network, make_fabric, processes
 from fewtags.training.config import Config
-from fewtags.training.crossfit import held_out_scores
+from fewtags.training.crossfit import CHOOSING, fold_steps, held_out_scores
+from fewtags.training.curve import FEWER
 from fewtags.training.loop import Loop, Observer, Stopwatch
 from fewtags.training.options import TrainOptions
 from fewtags.training.prepare import Prepared, prepare
 from fewtags.training.resolve import SHOWN_BAD, Job, Relabelling, check_usable, count_images, resolve
 from fewtags.training.results import Outcome, figures, write_tags
-from fewtags.training.run_folder import CORRECTIONS, RunFolder, Watch
+from fewtags.training.run_folder import CORRECTIONS, LEARNING, RunFolder, Watch
 from fewtags.training.source import FeatureSource
 from fewtags.utils.files import write_json
-from fewtags.utils.progress import say
+from fewtags.utils.progress import Overall, overall, say
 from fewtags.utils.stopping import StopRequest
 
 SHOWN_NAMES = 30  # tags whose classes are listed
@@ -58,6 +61,14 @@ def train(
         return folder
     for note in job.catalogue.notes if rank == 0 else ():
         say(note)
+    with overall(expected_seconds(job), show=rank == 0) as phases:
+        return _run(job, options, folder, stop, spent, phases)
+
+
+def _run(
+    job: Job, options: TrainOptions, folder: RunFolder, stop: StopRequest, spent: Stopwatch, phases: Overall
+) -> RunFolder:
+    """From the images to a finished run."""
     fabric = make_fabric(job.recipe)
     prepared = prepare(job.catalogue, job.preparation(fabric, stop, options.workers))
     try:
@@ -74,7 +85,7 @@ def train(
         _say_what_is_learned(prepared, job)
     watch = Watch(folder, f"{job.config.digest()} {prepared.identity}", stop, fabric.is_global_zero, options.resume)
     try:
-        outcome = learn(job, prepared, fabric, stop, watch, spent)
+        outcome = learn(job, prepared, fabric, stop, watch, spent, phases)
     except Fault as fault:
         kept = folder.checkpoint_file
         there = f"{kept} holds the last checkpoint" if kept.exists() else "no checkpoint had been written yet"
@@ -98,12 +109,16 @@ def learn(
     stop: StopRequest,
     observer: Observer | None = None,
     spent: Stopwatch | None = None,
+    phases: Overall | None = None,
 ) -> Outcome:
     """Train the network, score every image, and set the thresholds by labelled images that were left out in turn."""
     encoder, source, prefer = prepared.encoder, prepared.source, job.recipe.prefer
     network = build_network(encoder, source, job.method, job.recipe, len(job.config.tags), fabric)
     loop = Loop(network, source, job.method, job.recipe, prepared.targets, fabric, observer, spent)
+    began = time.monotonic()
     first = loop.run()
+    if phases is not None and loop.steps_done:
+        phases.expect(CHOOSING, (time.monotonic() - began) / loop.steps_done * fold_steps(loop, job.recipe.folds))
     variants = loop.variants()
     scores = _all_scores(loop, first)
     held_out = held_out_scores(job, prepared, loop, list(variants), scores, stop)
@@ -136,8 +151,31 @@ def learn(
         names,
         None if own is None else own.cpu().numpy(),
         loop.evaluator.best,
+        prefer,
         loop.quick_scores(),
     )
+
+
+def expected_seconds(job: Job) -> dict[str, float]:
+    """A rough guess for every phase on two cores; each corrects itself, and those after it, once it is under way."""
+    images, recipe = len(job.catalogue), job.recipe
+    labelled, unlabelled = (len(job.catalogue.rows(role)) for role in (Role.LABELLED, Role.UNLABELLED))
+    found = {"reading the images": images / 4000}
+    per_image = len(job.encoder.backbones) * (recipe.size / 448) ** 2 / 20
+    if recipe.tune == "heads" and job.encoder.backbones:
+        found[EXTRACTING] = images * per_image
+    steps = [
+        (stage, stage.epochs * -(-(unlabelled if stage.unlabelled_batch else labelled) // max(1, size)))
+        for stage in recipe.stages(job.method.uses_unlabelled)
+        for size in [stage.unlabelled_batch or stage.labelled_batch]
+    ]
+    each = 0.01 if recipe.tune == "heads" else 64 * per_image
+    for stage, count in steps if job.method.learns_by_steps else ():
+        found[LEARNING[stage.unlabelled_batch > 0]] = count * each
+    if recipe.tune == "heads" and recipe.folds:
+        found[CHOOSING] = sum(count for _, count in steps) * each * recipe.folds / 2
+        found[FEWER] = 5.0
+    return found
 
 
 def _all_scores(loop: Loop, network: Network) -> dict[str, NDArray[np.float32]]:

@@ -1,13 +1,14 @@
 """Messages and progress: standard logging under "fewtags", and time left on everything that takes over two seconds.
 
 A library call logs its messages at level INFO. Progress is a bar on a terminal and lines in the log elsewhere, goes to
-a function of the caller's, or is silent; the command line shows both on standard error.
+a function of the caller's, or is silent; the command line shows both on standard error. What consists of several
+phases, such as training, has one bar and one time left for all of them (`Overall`).
 """
 
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
@@ -25,11 +26,12 @@ class ProgressEvent(NamedTuple):
     what: str
     done: int
     total: int
-    seconds_left: float | None  # None: not known yet
+    seconds_left: float | None  # of this phase and all that follow it; None: not known yet
 
 
 Report = bool | Callable[[ProgressEvent], None]  # show progress, be silent, or tell this function
 _report: ContextVar[Report] = ContextVar("report", default=True)
+_overall: ContextVar["Overall | None"] = ContextVar("overall", default=None)
 
 
 @contextmanager
@@ -83,6 +85,77 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+class Overall:
+    """Several phases under one bar. Expected seconds may be rough: what a phase measures takes their place."""
+
+    def __init__(self, expected: Mapping[str, float]) -> None:
+        self._expected = dict(expected)  # of the phases that have not ended, in order
+        self._spent = 0.0
+        self.bar = _Bar()
+
+    def expect(self, phase: str, seconds: float) -> None:
+        """A better guess for a phase to come."""
+        if phase in self._expected:
+            self._expected[phase] = seconds
+
+    def left(self, phase: str, own: float | None) -> float:
+        """Seconds left of this phase (None: as expected) and of those after it."""
+        phases = list(self._expected)
+        later = phases[phases.index(phase) + 1 :] if phase in phases else phases
+        own = self._expected.get(phase, 0.0) if own is None else own
+        return own + sum(self._expected[one] for one in later)
+
+    def share(self, phase: str, spent: float, own: float | None) -> float:
+        """How much of everything is done, 0..1."""
+        done = self._spent + spent
+        return done / max(done + self.left(phase, own), 1e-9)
+
+    def end(self, phase: str, spent: float) -> None:
+        """A phase has ended, and with it those before it that did not come."""
+        while phase in self._expected:
+            del self._expected[next(iter(self._expected))]
+        self._spent += spent
+
+
+@contextmanager
+def overall(expected: Mapping[str, float], show: bool = True) -> Iterator[Overall]:
+    """Within this block the phases that are named here share one bar and one time left."""
+    found = Overall(expected)
+    token = _overall.set(found if show else None)
+    try:
+        yield found
+    finally:
+        _overall.reset(token)
+        found.bar.close()
+
+
+class _Bar:
+    """A bar on a terminal, drawn once there is something to draw."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._task: Any = None
+
+    def draw(self, what: str, share: float, text: str) -> None:
+        """Show it, or move it."""
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, TextColumn
+            from rich.progress import Progress as RichProgress
+
+            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
+            self._bar = RichProgress(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task(what, total=1.0, left="")
+            self._bar.start()
+        self._bar.update(self._task, description=what, completed=share, left=text)
+
+    def close(self) -> None:
+        """Take it off the screen."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
 class Progress:
     """Counts towards a total. Use as a context manager and call `advance`.
 
@@ -96,9 +169,9 @@ class Progress:
         self._report: Report = show and _report.get()
         self._note = ""
         self._start = self._last = time.monotonic()
-        self._bar: Any = None
-        self._task: Any = None
+        self._bar = _Bar()
         self._spoken = False
+        self._overall = _overall.get() if show else None
 
     def __enter__(self) -> "Progress":
         return self
@@ -113,10 +186,10 @@ class Progress:
         if callable(self._report):
             self._report(ProgressEvent(self.what, self.done, self.total, self._seconds_left(now)))
             return
-        if not self._report or now - self._start < QUIET_SECONDS:
+        if not self._report or (now - self._start < QUIET_SECONDS and self._overall is None):
             return
         if sys.stderr.isatty():
-            self._draw()
+            self._draw(now)
         elif now - self._last >= (LINE_SECONDS if self._spoken else QUIET_SECONDS) and self.done < self.total:
             self._last, self._spoken = now, True
             say(f"{self.what}: {self._state(now)}")
@@ -124,20 +197,28 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._bar.close()
         seconds = time.monotonic() - self._start
+        if self._overall is not None and kind is None:
+            self._overall.end(self.what, seconds)
         if kind is None and self._report is True and seconds >= QUIET_SECONDS:
             how_far = "done" if self.done >= self.total else f"{self.done:,} of {self.total:,}"
             say(f"{self.what}: {how_far} in {duration(seconds)}{self._tail()}")
 
     def _state(self, now: float) -> str:
-        """`12 of 40, 9 s left`."""
+        """`12 of 40, 9 s left`; of several phases, `12 of 40; 3 min 5 s left in all`."""
         seconds = self._seconds_left(now)
-        left = "" if seconds is None else f", {duration(seconds)} left"
+        if self._overall is not None:
+            left = "" if seconds is None else f"; {duration(seconds)} left in all"
+        else:
+            left = "" if seconds is None else f", {duration(seconds)} left"
         return f"{self.done:,} of {self.total:,}{left}{self._tail()}"
 
     def _seconds_left(self, now: float) -> float | None:
+        own = self._own_seconds_left(now)
+        return own if self._overall is None else self._overall.left(self.what, own)
+
+    def _own_seconds_left(self, now: float) -> float | None:
         """After the first one alone nothing is known of the speed."""
         new = self.done - self._first
         return (now - self._began) / new * (self.total - self.done) if new > 0 and self._began is not None else None
@@ -145,14 +226,9 @@ class Progress:
     def _tail(self) -> str:
         return f" ({self._note})" if self._note else ""
 
-    def _draw(self) -> None:
-        if self._bar is None:
-            from rich.console import Console
-            from rich.progress import BarColumn, TextColumn
-            from rich.progress import Progress as RichProgress
-
-            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
-            self._bar = RichProgress(*columns, console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task(self.what, total=self.total, left="")
-            self._bar.start()
-        self._bar.update(self._task, completed=self.done, left=self._state(time.monotonic()))
+    def _draw(self, now: float) -> None:
+        if self._overall is None:
+            self._bar.draw(self.what, self.done / max(1, self.total), self._state(now))
+        else:
+            share = self._overall.share(self.what, now - self._start, self._own_seconds_left(now))
+            self._overall.bar.draw(self.what, share, self._state(now))
