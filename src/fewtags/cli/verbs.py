@@ -3,9 +3,12 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fewtags.cli.results import print_result
+
+if TYPE_CHECKING:
+    from fewtags.data.check import Report
 
 AUTO = """The default. On stored features (--tune heads) `neighbours` on evidence, with the kind of features, the
 strength of the regression and the share of the graph that the labelled images choose; with --tune all `d2l`;
@@ -28,12 +31,28 @@ def run_check(data: str, labels: Path | None, tags: str | None) -> None:
             progress.advance(done - progress.done)
 
         report = check(data, labels, advance=advance, tags=named)
+    report.alike = _alike(report)
     print("\n".join(report.lines()))
     if report.tags and not data.startswith("vectors:"):
         print("what tags' names lead to (fewtags words NAME shows more):")
         print("\n".join(f"  {one.line()}" for one in tag_weights([count.tag for count in report.tags])))
     if report.problems:
         sys.exit(2)
+
+
+def _alike(report: "Report") -> list[list[str]]:
+    """The names of labelled images that look like one moment, a list per group."""
+    if len(report.thumbnails) < 2:
+        return []
+    import numpy as np
+    import torch
+
+    from fewtags.solvers.bursts import find_bursts
+
+    names = list(report.thumbnails)
+    group = find_bursts(torch.from_numpy(np.stack(list(report.thumbnails.values()))), list(report.taken.values()))
+    found = [[names[row] for row in np.flatnonzero(group == number)] for number in np.unique(group)]
+    return [some for some in found if len(some) > 1]
 
 
 def run_evaluate(run: Path, data: str | None, labels: Path | None, as_json: bool, method: str | None) -> None:

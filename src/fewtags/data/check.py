@@ -4,10 +4,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
 from fewtags.data import read, split_spec
 from fewtags.data.catalogue import MIN_POSITIVES, Catalogue, Role
 from fewtags.errors import BadImage, UserError
 
+THUMBNAIL = 24  # px a side; of cropped and relit copies of VOC images 19 of 20 are found
 _SHOWN = 20  # bad files and pairs shown in the text; the report holds all
 
 
@@ -34,6 +39,9 @@ class Report:
     rare: list[str] = field(default_factory=list)  # tags with fewer than MIN_POSITIVES labelled positives
     duplicates: list[tuple[str, str]] = field(default_factory=list)  # training image, identical test image
     bad: list[tuple[str, str]] = field(default_factory=list)  # image, reason
+    thumbnails: dict[str, NDArray[np.float32]] = field(default_factory=dict)  # of labelled images, by name
+    taken: dict[str, float | None] = field(default_factory=dict)  # when, in seconds
+    alike: list[list[str]] = field(default_factory=list)  # labelled images of one moment; see fewtags.solvers.bursts
 
     @property
     def ok(self) -> bool:
@@ -48,6 +56,9 @@ class Report:
         lines += _section("bad image file", [f"{name}: {reason}" for name, reason in self.bad])
         pairs = [f"{train} = {test}" for train, test in self.duplicates]
         lines += _section("image both in training and in test", pairs, plural="images both in training and in test")
+        moments = [" = ".join(some) for some in self.alike]
+        title = "of one moment, by the look of them: they share a fold"
+        lines += _section(f"group of labelled images {title}", moments, plural=f"groups of labelled images {title}")
         lines += _section("warning", self.warnings)
         if self.tags:
             width = max(len("tag"), *(len(count.tag) for count in self.tags))
@@ -120,7 +131,9 @@ def _check_images(catalogue: Catalogue, report: Report, advance: Callable[[int, 
         name = catalogue.names[int(row)]
         try:
             if getattr(catalogue.images, "has_pictures", True):
-                catalogue.images.image(name)
+                image = catalogue.images.image(name)
+                if catalogue.roles[row] == Role.LABELLED:
+                    _remember(catalogue, name, image, report)
             fingerprint = catalogue.images.fingerprint(name)
         except BadImage as reason:
             report.bad.append((name, str(reason)))
@@ -131,6 +144,15 @@ def _check_images(catalogue: Catalogue, report: Report, advance: Callable[[int, 
                 report.duplicates.append((name, test_names[fingerprint]))
         if advance:
             advance(done, len(rows))
+
+
+def _remember(catalogue: Catalogue, name: str, image: Image.Image, report: Report) -> None:
+    """What near-duplicates are found by before any feature is extracted."""
+    small = image.resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX, reducing_gap=2.0)
+    values = np.asarray(small, np.float32).ravel()
+    report.thumbnails[name] = values - values.mean()
+    taken = getattr(catalogue.images, "taken", None)
+    report.taken[name] = None if taken is None else taken(name)
 
 
 def _section(title: str, entries: list[str], plural: str = "", shown: int = _SHOWN) -> list[str]:

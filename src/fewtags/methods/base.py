@@ -187,6 +187,12 @@ class Method(BaseModel):
     def take_variant(self, name: str) -> None:
         """Told which of the variants predicts."""
 
+    def borrow(self, other: "Method", kept: Tensor) -> None:
+        """Told by cross-fitting, before training: what another training of the method made without labels may be used.
+
+        kept [N]: which of its labelled images this training has; the unlabelled ones are the same.
+        """
+
     def quick_scores(self, teacher: TeacherView) -> QuickScores | None:
         """How training images would be scored if other labels were known, in a fraction of a second; None: not at all.
 

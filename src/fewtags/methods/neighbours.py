@@ -67,6 +67,7 @@ class Neighbours(Method):
     """Images are mixed in pairs, in shares drawn from Beta(mixup, mixup); 0 mixes none."""
 
     _made: SoftLabeller | None = PrivateAttr(None)  # made again where a run goes on
+    _borrowed: tuple[SoftLabeller, Tensor] | None = PrivateAttr(None)
 
     @property
     def uses_unlabelled(self) -> bool:  # type: ignore[override]
@@ -113,6 +114,9 @@ class Neighbours(Method):
 
     def begin_main(self, teacher: TeacherView) -> None:
         """The probabilities that the student learns."""
+        if self._borrowed is not None:
+            self._begin_borrowed(teacher.targets, *self._borrowed)
+            return
         labeller, targets = self._labeller(teacher), teacher.targets
         count = len(targets)
         strength = self.strength or choose_strength(labeller.vectors[:count], targets)
@@ -125,11 +129,7 @@ class Neighbours(Method):
             tried = SHARES if share is None else (share,)
             chosen = choose_smoothing(labeller, targets, strength, tried, default if share is None else share)
             share, with_words = chosen.share, chosen.with_words if with_words is None else with_words
-        soft = labeller.smooth(labeller.fit(targets, strength, with_words is not False), share)
-        if self.raise_rare:
-            higher = raised(soft, shares(targets))
-            # nothing tells images apart by a tag that no label shows and whose name says nothing
-            soft = torch.where(labeller.named | (shares(targets) > 0), higher, soft) if self.words else higher
+        soft = self._soft(labeller, targets, strength, share, with_words is not False)
         self.state["soft_labelled"], self.state["soft"] = soft[:count], soft[count:]
         bank = self.bank
         if bank is None:
@@ -139,6 +139,31 @@ class Neighbours(Method):
         self.state["share"] = torch.tensor(share, dtype=torch.float64)
         self.state["bank"] = torch.tensor(bank)
         self.state["with_words"] = torch.tensor(with_words is not False)
+
+    def borrow(self, other: Method, kept: Tensor) -> None:
+        """See Method: graph and refined word scores; images that are left out stay in the graph, without labels."""
+        if isinstance(other, Neighbours) and other._made is not None and {"strength", "share"} <= other.state.keys():
+            self._borrowed = other._made, kept
+
+    def _begin_borrowed(self, targets: Tensor, labeller: SoftLabeller, kept: Tensor) -> None:
+        every = targets.new_full((len(kept), targets.shape[1]), -1)
+        every[kept] = targets
+        if self.strength is None or self.share is None:
+            raise RuntimeError("a training that borrows has been told what was chosen")
+        soft = self._soft(labeller, every, self.strength, self.share, self.with_words is not False)
+        self.state["soft_labelled"], self.state["soft"] = soft[: len(kept)][kept], soft[len(kept) :]
+        self.state["strength"] = torch.tensor(self.strength, dtype=torch.float64)
+        self.state["share"] = torch.tensor(self.share, dtype=torch.float64)
+        self.state["bank"] = torch.tensor(bool(self.bank))
+
+    def _soft(self, labeller: SoftLabeller, targets: Tensor, strength: float, share: float, with_words: bool) -> Tensor:
+        """What is taught of all images."""
+        soft = labeller.smooth(labeller.fit(targets, strength, with_words), share)
+        if not self.raise_rare:
+            return soft
+        higher = raised(soft, shares(targets))
+        # nothing tells images apart by a tag that no label shows and whose name says nothing
+        return torch.where(labeller.named | (shares(targets) > 0), higher, soft) if self.words else higher
 
     def _labeller(self, teacher: TeacherView) -> SoftLabeller:
         if self._made is None:

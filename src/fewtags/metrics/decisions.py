@@ -13,6 +13,7 @@ Floats = NDArray[np.floating]
 Prefer = Literal["precision", "balance", "recall"]
 BETAS: dict[Prefer, float] = {"precision": 0.5, "balance": 1.0, "recall": 2.0}  # of the textbook F_beta
 LOWEST = 0.75  # a tag's own threshold may lie so far below the common one; further down most tags would be wrong
+LEAST_SURE = 1.25  # mean probability of the images that get a tag, in common thresholds; VOC's train images, scenes
 POOL = 20_000  # unlabelled images that curves and thresholds are fitted on; more change nothing
 CLEAR = 0.08  # evidence; with no label 97 of 100 tags that VOC's test images get are right (results/voc/words.csv: op)
 IMAGES_PER_CLEAR_ONE: dict[Prefer, float] = {"precision": 0.5, "balance": 1.0, "recall": 2.0}
@@ -52,8 +53,9 @@ def choose_thresholds(probabilities: Floats, givable: NDArray[np.bool_], prefer:
     """One threshold per tag [K], from the probabilities [M, K] of the images to be tagged; no label is needed.
 
     The common threshold c maximises the expected F_beta of all tags together, (1 + β²) Σ_given p / (|given| + β² Σ p).
-    A tag may have a lower one if that serves its own F, but not below 0.75 c, and none has a higher one. Tags that are
-    not givable [K], and those that no image would get, have an infinite threshold.
+    A tag may have a lower one if that serves its own F, but not below 0.75 c. It has a higher one where the images
+    that get it would show it with a mean probability below 1.25 c. Tags that are not givable [K], and those that no
+    image would get, have an infinite threshold.
     """
     thresholds = np.full(probabilities.shape[1], np.inf)
     columns = np.flatnonzero(givable)
@@ -63,7 +65,10 @@ def choose_thresholds(probabilities: Floats, givable: NDArray[np.bool_], prefer:
     common = best_threshold(probabilities[:, columns].ravel(), beta)
     for column in columns:
         own = best_threshold(probabilities[:, column], beta)
-        thresholds[column] = min(common, max(own, LOWEST * common))
+        falling = np.sort(probabilities[:, column].astype(np.float64))[::-1]
+        sure = np.flatnonzero(np.cumsum(falling) / np.arange(1, len(falling) + 1) >= LEAST_SURE * common)
+        least = falling[sure[-1]] if len(sure) else np.inf
+        thresholds[column] = max(min(common, max(own, LOWEST * common)), least)
     return np.where((probabilities >= thresholds).any(0), thresholds, np.inf)
 
 

@@ -15,7 +15,7 @@ T = TypeVar("T")
 FOLDS = 5
 MIN_LABELLED = 20  # labelled images; with fewer nothing is chosen by cross-validation
 STRENGTHS = (0.001, 0.003, 0.01, 0.03, 0.1)  # L2 strengths, for vectors of mean square length one
-SURE = 0.5  # standard errors by which a candidate must lead the default: less is chance, more misses what is better
+SURE = 1.0  # standard errors by which a candidate must lead the default: less is chance, more misses what is better
 MIN_CHOICE = 30  # labelled images; with fewer a choice costs more than it brings (VOC's train images, drawn scenes)
 REPEATS, FEW = 3, 100  # other folds are tried too where fewer images than FEW are labelled
 MAX_LABELLED = 600  # labelled images used for a choice; more make it slower, not better
@@ -104,11 +104,11 @@ def repeats(labelled: int) -> int:
     return REPEATS if labelled < FEW else 1
 
 
-def choose_paired(tried: Mapping[T, NDArray[np.float64]], default: T) -> T:
+def choose_paired(tried: Mapping[T, NDArray[np.float64]], default: T, sure: float = SURE) -> T:
     """The candidate with the best mean, or the default where that lead may be chance.
 
-    tried: the average precision [repeats, K] of every tag under each candidate. The lead is compared with its standard
-    error over tags.
+    tried: the average precision [repeats, K] of every tag under each candidate. The lead must be so many times its
+    standard error over tags.
 
     >>> choose_paired({"a": np.array([[0.5, 0.6, 0.7]]), "b": np.array([[0.6, 0.7, 0.8]])}, default="a")
     'b'
@@ -118,4 +118,4 @@ def choose_paired(tried: Mapping[T, NDArray[np.float64]], default: T) -> T:
     lead = means[best] - means[default]
     lead = lead[~np.isnan(lead)]
     error = lead.std(ddof=1) / len(lead) ** 0.5 if len(lead) > 1 else np.inf
-    return best if len(lead) and lead.mean() > SURE * error else default
+    return best if len(lead) and lead.mean() > sure * error else default

@@ -19,6 +19,8 @@ from fewtags.solvers.graph import Neighbours, clamp_known, find_neighbours, smoo
 from fewtags.solvers.regression import fit_regression, mask_folds, principal_basis
 from fewtags.solvers.words import fit_with_words, names_known, refine
 
+CLEARLY = 2.0  # standard errors by which a candidate must lead: graph and names hardly ever do harm
+
 
 class SoftLabeller:
     """Scores of n training images, the labelled ones first; each is a probability per tag."""
@@ -98,4 +100,4 @@ def choose_smoothing(
             for share, scores in held.items():
                 precision = average_precision(scores.cpu().numpy(), known)
                 found.setdefault(SoftChoice(share, with_words), []).append(precision)
-    return choose_paired({name: np.stack(values) for name, values in found.items()}, usual)
+    return choose_paired({name: np.stack(values) for name, values in found.items()}, usual, CLEARLY)

@@ -98,6 +98,7 @@ def cross_fitted(
     for number in np.unique(fold):
         out = fold == number
         method, rest = job.config.build_method(chosen), source.without(out)
+        method.borrow(loop.method, torch.from_numpy(~out).to(loop.fabric.device))
         network = build_network(prepared.encoder, rest, method, recipe, targets.labelled.shape[1], loop.fabric)
         known = Targets(targets.labelled[torch.from_numpy(~out)], targets.unlabelled)
         again = Loop(network, rest, method, recipe, known, loop.fabric, observer)
