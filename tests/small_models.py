@@ -61,7 +61,7 @@ def make_model(features="crops", backbones=1, heads=(), adapter=None, frozen=Tru
         **({} if heads else {"hidden": 5}),
         **changed.pop("settings", {}),
     }
-    about = {"learned_from": 12, "thresholds": [0.5] * len(TAGS)}
+    about = {"learned_from": 12, "thresholds": [0.5] * len(TAGS), "calibration": None}
     about |= {key: changed.pop(key) for key in about if key in changed}
     encoder = make_encoder(features, many, EncoderSettings(**{"size": 64, "frozen": frozen, **changed}))
     if components:

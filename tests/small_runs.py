@@ -194,9 +194,10 @@ def die() -> None:
 
 
 def run_and_die(words: list[str], moment: str, cache: Path) -> None:
-    """Run a command in this process and be killed: within the features, within a checkpoint, or after a step."""
+    """Run a command in this process and be killed: within features, a checkpoint or the estimate, or after a step."""
     from fewtags.encoders import extract, store
     from fewtags.training import checkpoint, run_folder
+    from fewtags.training import train as training
 
     os.environ["FEWTAGS_CACHE"] = str(cache)
     run_folder.SAVE_SECONDS = 0
@@ -221,6 +222,8 @@ def run_and_die(words: list[str], moment: str, cache: Path) -> None:
         third_time(store, "_write_at", write_half_and_die)
     elif moment == "checkpoint":
         third_time(checkpoint, "save", die_before_the_name)
+    elif moment == "estimate":
+        training.figures = lambda *_: die()
     else:
         run_folder.Watch.save = save_and_die
     fewtags.cli.run(words)

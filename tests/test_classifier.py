@@ -12,12 +12,13 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fewtags
 from fewtags import FewTagsClassifier
-from fewtags.metrics import mean_average_precision
+from fewtags.metrics import calibration_error, f1_scores, mean_average_precision
 
 pytestmark = pytest.mark.slow
 
 CANNOT = {
     "check_classifiers_classes": "its labels are -1 and 1, and -1 means unlabelled, as in sklearn.semi_supervised",
+    "check_classifier_multioutput": "it wants what is as likely as not; a tag has a threshold of its own here",
     "check_classifiers_train": "it wants the larger of two probabilities; a tag has a threshold of its own here",
     "check_methods_subset_invariance": "it allows 1e-7; scores are float32, logits differ by some 1e-6 between batches",
 }
@@ -65,6 +66,22 @@ def test_quality_is_estimated_by_rows_that_were_left_out(fitted):
     assert fitted.cross_fitted_scores_.shape == (40, 4)
     X, Y, *_ = problem()
     assert FewTagsClassifier(folds=0, settings={"epochs": 3}).fit(X, Y).estimate_ is None
+
+
+def test_scores_are_probabilities_of_rows_that_were_learned_from_and_of_new_ones(fitted):
+    _, Y, X_new, Y_new, _ = problem()
+    assert calibration_error(fitted.predict_proba(X_new), Y_new) < 0.15
+    assert calibration_error(fitted.cross_fitted_scores_, Y[:40]) == fitted.estimate_["calibration_error"]
+    assert ((fitted.cross_fitted_scores_ >= 0) & (fitted.cross_fitted_scores_ <= 1)).all()
+    given = fitted.predict(X_new)
+    assert abs(given.mean() - Y_new.mean()) < 0.15
+
+
+def test_the_f1_of_new_rows_is_inside_the_estimated_interval(fitted):
+    _, _, X_new, Y_new, _ = problem()
+    low, high = fitted.estimate_["intervals"]["of1"]
+    assert low <= f1_scores(fitted.predict(X_new), Y_new)["of1"] <= high
+    assert high - low < 0.5
 
 
 def test_a_saved_classifier_gives_the_same_scores_and_is_an_ordinary_model(fitted, tmp_path):

@@ -13,6 +13,7 @@ import pytest
 
 import fewtags
 from fewtags.cli import run, spread_lists
+from fewtags.cli.results import print_result
 from fewtags.errors import Fault
 from fewtags.methods import find_method, method_names
 from fewtags.scenes.draw import draw
@@ -65,12 +66,45 @@ def test_train_prints_the_table_where_the_tags_are_and_what_to_type_next(home, m
 
 
 @pytest.mark.slow
-def test_train_without_test_images_prints_no_table(home, monkeypatch, capsys):
+def test_train_without_test_images_and_folds_prints_no_table(home, monkeypatch, capsys):
     monkeypatch.chdir(home)
-    assert run(["train", "photos", "--out", "plain", *QUICK]) == 0
+    assert run(["train", "photos", "--out", "plain", *QUICK, "--set", "folds=0"]) == 0
     printed = capsys.readouterr().out
     assert printed.splitlines()[0] == "4 images tagged: plain/tags.csv"
     assert "mAP" not in printed
+
+
+@pytest.mark.slow
+def test_train_without_test_images_prints_what_it_estimates_and_what_it_holds_back(home, monkeypatch, capsys):
+    monkeypatch.chdir(home)
+    assert run(["train", "photos", "--out", "estimated", *QUICK]) == 0
+    printed = capsys.readouterr().out
+    lines = printed.splitlines()
+    assert lines[0].split() == ["tag", "labelled", "precision", "recall", "F1", "threshold"]
+    result = json.loads(Path("estimated/result.json").read_text(encoding="utf-8"))
+    estimate, tags = result["estimate"], fewtags.load("estimated").tags
+    assert [line.split()[:2] for line in lines[1 : 1 + len(tags)]] == [
+        [row["tag"], str(row["support"])] for row in estimate["per_tag"]
+    ]
+    low, high = (100 * end for end in estimate["intervals"]["map"])
+    assert f"estimated quality (95 % intervals): mAP {100 * estimate['map']:.1f} ({low:.0f}–{high:.0f})" in printed
+    wrong, missing = estimate["wrong_per_image"], estimate["missing_per_image"]
+    assert f"expected: {wrong:.1f} wrong and {missing:.1f} missing tags per image" in lines
+    assert f"from {estimate['how']}" in " ".join(printed.split())
+    named = [line for line in lines if line.startswith("not given to any image, too few examples to be sure: ")]
+    assert len(named) == bool(result["not_given"])
+    assert all(row["tag"] in named[0] for row in result["not_given"][:8])
+    assert lines.index("4 images tagged: estimated/tags.csv") > lines.index(named[0] if named else "")
+
+
+def test_how_far_probabilities_are_from_what_they_say_is_printed_where_it_is_known(capsys):
+    row = {"tag": "sea", "support": 3, "ap": 0.5, "precision": 0.5, "recall": 0.5, "f1": 0.5, "threshold": None}
+    result = {"per_tag": [row], "map": 0.5, "cf1": 0.5, "of1": 0.5, "tags_without_positives": []}
+    for error, told in ((0.0421, ["calibration error 4.2"]), (0.0, ["calibration error 0.0"]), (None, [])):
+        print_result(result | {"calibration_error": error})
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.partition(" (")[0] for line in lines if line.startswith("calibration")] == told
+    assert "never given" in lines[1]
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import struct
 import zlib
 from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from fewtags.data.images import MAX_PIXELS, FolderImages, decode, list_images, path_within
+from fewtags.data.images import MAX_PIXELS, FolderImages, decode, list_images, path_within, time_taken
 from fewtags.errors import BadImage
 
 
@@ -201,3 +202,103 @@ def test_the_fingerprint_follows_the_content_and_not_the_name(tmp_path: Path) ->
     a, b, c = (FolderImages(tmp_path).fingerprint(f"{name}.png") for name in "abc")
     assert len(a) == 16
     assert a == b != c
+
+
+# --- when a photo was taken --------------------------------------------------------------------------------------
+
+
+def photo(path: Path, taken: object = None, fraction: object = None, kind: str = "JPEG") -> Path:
+    """A picture whose EXIF data says when it was taken, if it says so."""
+    exif = Image.Exif()
+    exif[0x0112] = 1  # upright
+    details = {name: value for name, value in ((0x9003, taken), (0x9291, fraction)) if value is not None}
+    if details:
+        exif.get_ifd(0x8769).update(details)
+    path.write_bytes(encoded(noise(16, 12), kind, exif=exif))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_a_photo_says_when_it_was_taken_to_the_second(kind: str, tmp_path: Path) -> None:
+    first = time_taken(photo(tmp_path / "a", "2024:02:28 23:59:58", kind=kind))
+    later = time_taken(photo(tmp_path / "b", "2024:02:29 00:00:03", kind=kind))
+    assert first is not None
+    assert later is not None
+    assert later - first == 5.0
+
+
+@pytest.mark.parametrize(
+    ("fraction", "seconds"), [("5", 0.5), ("25", 0.25), ("250 ", 0.25), ("007", 0.007), ("", 0.0), ("x", 0.0)]
+)
+def test_fractions_of_a_second_count_where_they_are_numbers(fraction: str, seconds: float, tmp_path: Path) -> None:
+    whole = time_taken(photo(tmp_path / "a.jpg", "2024:02:28 12:00:00"))
+    parted = time_taken(photo(tmp_path / "b.jpg", "2024:02:28 12:00:00", fraction))
+    assert whole is not None
+    assert parted == pytest.approx(whole + seconds, abs=1e-6)
+
+
+def test_a_time_may_end_in_zero_bytes_or_spaces(tmp_path: Path) -> None:
+    times = {time_taken(photo(tmp_path / "a.jpg", f"2024:02:28 12:00:00{end}")) for end in ("", " ", "\0")}
+    assert len(times) == 1
+    assert None not in times
+
+
+@pytest.mark.parametrize(
+    "taken", [None, "", "    :  :     :  :  ", "0000:00:00 00:00:00", "2024-02-28 12:00:00", "2024:02:30 12:00:00", "x"]
+)
+def test_a_photo_that_does_not_say_when_has_no_time(taken: str | None, tmp_path: Path) -> None:
+    assert time_taken(photo(tmp_path / "a.jpg", taken)) is None
+
+
+def test_a_time_of_changes_is_not_the_time_of_a_photo(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0132] = "2024:02:28 12:00:00"  # when the file was edited
+    (tmp_path / "a.jpg").write_bytes(encoded(noise(16, 12), "JPEG", exif=exif))
+    assert time_taken(tmp_path / "a.jpg") is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"hello, I am text",
+        encoded(noise(), "JPEG", exif=b"Exif\0\0MM\0*\0\0\0\x08\xff\xff" + b"\xff" * 20),
+        encoded(noise(), "JPEG", exif=b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x87\x69\0\x04\0\0\0\x01\xff\xff\xff\xff"),
+        encoded(noise(), "PPM"),
+    ],
+    ids=["empty", "text", "damaged", "details outside of the file", "a format that stays closed"],
+)
+def test_damaged_data_has_no_time_and_raises_nothing(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(data)
+    assert time_taken(tmp_path / "a.jpg") is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=8))
+def test_no_bytes_of_metadata_raise_anything(edits: list[tuple[int, int]]) -> None:
+    with TemporaryDirectory() as folder:
+        path = photo(Path(folder) / "a.jpg", "2024:02:28 12:00:00", "25")
+        broken = bytearray(path.read_bytes())
+        for place, value in edits:
+            broken[place % len(broken)] = value
+        path.write_bytes(broken)
+        assert isinstance(time_taken(path), float | None)
+
+
+def test_the_photo_is_not_decoded_for_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = photo(tmp_path / "a.jpg", "2024:02:28 12:00:00")
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", None)
+    assert time_taken(path) is not None
+
+
+def test_photos_of_a_folder_say_when_they_were_taken(tmp_path: Path) -> None:
+    root = tmp_path / "photos"
+    root.mkdir()
+    photo(root / "a.jpg", "2024:02:28 12:00:00", "5")
+    photo(root / "b.jpg")
+    photo(tmp_path / "outside.jpg", "2024:02:28 12:00:00")
+    (root / "link.jpg").symlink_to(tmp_path / "outside.jpg")
+    images = FolderImages(root)
+    assert images.taken("a.jpg") == time_taken(root / "a.jpg")
+    assert images.taken("a.jpg") is not None
+    for name in ("b.jpg", "none.jpg", "../outside.jpg", "link.jpg"):
+        assert images.taken(name) is None

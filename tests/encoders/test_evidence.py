@@ -25,6 +25,7 @@ from fewtags.encoders.extract import fingerprints
 from fewtags.encoders.runtime import OnnxEngine, OnnxFileEngine, TorchEngine, exported, make_engine
 from fewtags.encoders.windows import WindowReader, make_readers, on_grid, pooled_parts, regions, square, window_maxima
 from fewtags.errors import UserError
+from fewtags.solvers.folds import FEW, MIN_CHOICE, REPEATS, SURE
 from fewtags.training.prepare import Preparation, prepare
 from fewtags.training.recipe import Recipe
 from fewtags.training.source import Epoch
@@ -690,19 +691,75 @@ def test_where_both_kinds_tell_the_tags_both_are_taken():
     assert max(choice.tried.values()) - choice.tried["both"] <= 0.005
 
 
-@pytest.mark.parametrize(("figures", "expected"), [
-    ({"both": 0.896, "evidence": 0.900, "pooled": 0.80}, "both"),
-    ({"both": 0.894, "evidence": 0.900, "pooled": 0.80}, "evidence"),
-    ({"both": 0.80, "evidence": 0.894, "pooled": 0.900}, "pooled"),
-    ({"both": 0.80, "evidence": 0.896, "pooled": 0.900}, "pooled"),
+def answered(monkeypatch, **leads):
+    """The kinds' average precisions, as cross-validation would find them, in the order in which they are asked for."""
+    asked = []
+    answers = iter([leads.get(kind, 0.0) + np.array([[0.5, 0.6, 0.7]]) for kind in ("both", "evidence", "pooled")])
+
+    def cross_validated(basis, targets, strength, groups):
+        asked.append(groups)
+        return next(answers)
+
+    monkeypatch.setattr(evidence_module, "cross_validated", cross_validated)
+    return asked
+
+
+AWAY = np.array([0.02, -0.02, 0.02])
+
+
+@pytest.mark.parametrize(("leads", "expected"), [
+    ({}, "both"),
+    ({"evidence": 0.01}, "evidence"),
+    ({"evidence": 0.01, "pooled": 0.02}, "pooled"),
+    ({"evidence": -0.01, "pooled": -0.02}, "both"),
+    ({"evidence": AWAY + 1.1 * SURE * AWAY.std(ddof=1) / 3**0.5 - AWAY.mean()}, "evidence"),
+    ({"evidence": AWAY + 0.9 * SURE * AWAY.std(ddof=1) / 3**0.5 - AWAY.mean()}, "both"),
 ])  # fmt: skip
-def test_a_near_tie_is_half_a_percent(monkeypatch, figures, expected):
+def test_both_kinds_are_taken_unless_another_leads_by_more_than_chance(monkeypatch, leads, expected):
     encoder, keys, targets = told_by("pooled")
-    answers = iter(figures.values())  # asked in this order
-    monkeypatch.setattr(
-        evidence_module, "select_strength", lambda *given: SimpleNamespace(map=next(answers), strength=0.1)
-    )
-    assert encoder.choose(keys, targets) == Choice(expected, figures)
+    answered(monkeypatch, **leads)
+    found = encoder.choose(keys, targets)
+    assert found.blocks == expected
+    means = {kind: 0.6 + np.mean(leads.get(kind, 0.0)) for kind in ("both", "evidence", "pooled")}
+    assert found.tried == pytest.approx(means)
+
+
+def test_near_duplicates_are_found_once_and_share_a_fold_for_every_kind(monkeypatch):
+    encoder, keys, targets = told_by(count=50)
+    store = stores_of(encoder)[0]
+    near = torch.from_numpy(store.array()[store.rows_of_all(keys[3:4])].astype(np.float32))
+    twin = bytes(16 * [255])
+    store.append([twin], (near + 0.01 * normal(*near.shape, seed=5)).half().numpy())
+    asked = answered(monkeypatch)
+    encoder.choose([*keys, twin], torch.cat([targets, targets[3:4]]))
+    assert [len(np.unique(groups)) for groups in asked] == 3 * [50]
+    assert len({tuple(groups) for groups in asked}) == 1
+
+
+@pytest.mark.parametrize(("count", "times"), [(FEW - 1, REPEATS), (FEW, 1)])
+def test_with_few_labels_each_kind_is_tried_several_times(monkeypatch, count, times):
+    encoder, keys, targets = told_by("pooled", count=count)
+    tried, of_folds = [], evidence_module.cross_validated
+
+    def cross_validated(*given):
+        tried.append(len(of_folds(*given)))
+        return of_folds(*given)
+
+    monkeypatch.setattr(evidence_module, "cross_validated", cross_validated)
+    encoder.choose(keys, targets)
+    assert tried == [times] * 3
+
+
+def test_where_no_image_shows_a_tag_both_kinds_are_taken():
+    encoder, keys, targets = told_by("pooled")
+    assert encoder.choose(keys, targets * 0) == Choice("both", {})
+
+
+def test_copies_of_an_image_are_asked_once(monkeypatch):
+    encoder, keys, targets = told_by("pooled")
+    asked = answered(monkeypatch)
+    encoder.choose([*keys, *keys], torch.cat([targets, targets]))
+    assert [len(groups) for groups in asked] == [60, 60, 60]
 
 
 def test_without_any_map_there_is_nothing_to_choose():
@@ -710,7 +767,7 @@ def test_without_any_map_there_is_nothing_to_choose():
     assert encoder.choose([], torch.zeros(0, 2)) == Choice("pooled", {})
 
 
-@pytest.mark.parametrize(("labelled", "asked"), [(19, False), (20, True)])
+@pytest.mark.parametrize(("labelled", "asked"), [(MIN_CHOICE - 1, False), (MIN_CHOICE, True)])
 def test_with_few_labelled_images_both_kinds_are_taken_unasked(tmp_path, shown, monkeypatch, labelled, asked):
     calls = []
 
@@ -719,14 +776,15 @@ def test_with_few_labelled_images_both_kinds_are_taken_unasked(tmp_path, shown, 
         return Choice("evidence", {"evidence": 0.5})
 
     monkeypatch.setattr(Evidence, "choose", choose)
-    catalogue = catalogue_of(paint(tmp_path / "pictures", 24), labelled)
+    catalogue = catalogue_of(paint(tmp_path / "pictures", MIN_CHOICE + 4), labelled)
     choice = prepare(catalogue, preparation(blocks="choose")).encoder.choice
     assert choice == (Choice("evidence", {"evidence": 0.5}) if asked else Choice("both", {}))
-    assert calls == ([(20, 20)] if asked else [])
+    assert calls == ([(MIN_CHOICE, MIN_CHOICE)] if asked else [])
 
 
 def test_a_kind_that_is_named_is_taken_unasked(tmp_path, shown, monkeypatch):
     monkeypatch.setattr(Evidence, "choose", None)
-    prepared = prepare(catalogue_of(paint(tmp_path / "pictures", 24), 22), preparation(blocks="pooled"))
+    pictures = paint(tmp_path / "pictures", MIN_CHOICE + 4)
+    prepared = prepare(catalogue_of(pictures, MIN_CHOICE + 2), preparation(blocks="pooled"))
     assert prepared.encoder.choice == Choice("pooled", {})
     assert prepared.encoder.components.axes.shape == (4 + 4, 4)

@@ -180,6 +180,29 @@ def test_the_scores_are_those_that_tag(saved):
     assert {tag.tag: tag.score for tag in explained.tags} == pytest.approx(scores, abs=1e-5)
 
 
+@pytest.mark.parametrize("backbone", [Colours, ColoursWithoutMap], ids=["activation", "occlusion"])
+def test_scores_of_image_and_patches_are_probabilities_on_the_curve_of_their_tag(tmp_path, monkeypatch, backbone):
+    monkeypatch.setattr("fewtags.encoders.saved.build_backbone", lambda name, pretrained: backbone())
+    curves = [(2.0, 0.5), (0.4, -0.3), (1.0, 0.0)]
+    picture().save(tmp_path / "photo.png")
+    for name, calibration in (("raw", None), ("calibrated", curves)):
+        save_model(tmp_path / name, colour_model(backbone, calibration=calibration))
+    raw, found = (explain(tmp_path / name, tmp_path / "photo.png", TAGS).tags for name in ("raw", "calibrated"))
+    scores = Tagger(tmp_path / "calibrated").tag(tmp_path / "photo.png")[0].scores
+    assert {tag.tag: tag.score for tag in found} == pytest.approx(scores, abs=1e-5)
+    for before, after, (slope, offset) in zip(raw, found, curves, strict=True):
+
+        def curved(score, slope=slope, offset=offset):
+            return pytest.approx(1 / (1 + np.exp(-(offset + slope * np.log(score / (1 - score))))), abs=1e-5)
+
+        assert after.score == curved(before.score)
+        assert after.whole.score == curved(before.whole.score)
+        assert after.merged == curved(before.merged)
+        assert [part.score for part in after.patches] == [curved(part.score) for part in before.patches]
+        assert [part.share for part in after.patches] == [part.share for part in before.patches]
+    assert abs(raw[0].score - found[0].score) > 0.03, "else this shows nothing"
+
+
 @pytest.mark.parametrize("settings", [{"bank": True, "neighbours": 4}, {"learner": "regression"}, {}])
 def test_every_kind_of_heads_is_explained(settings, tmp_path, monkeypatch):
     monkeypatch.setattr("fewtags.encoders.saved.build_backbone", lambda name, pretrained: TinyBackbone())

@@ -11,9 +11,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 import small_runs  # noqa: F401 - one thread
 from fewtags.methods import neighbours as module
 from fewtags.methods.base import Pseudo, Step, UnlabelledBatch
-from fewtags.methods.neighbours import MIN_LABELLED, Neighbours, choose_strength, unit_scaled
+from fewtags.methods.neighbours import MIN_LABELLED, SHARES, Neighbours, choose_strength, unit_scaled
 from fewtags.methods.parts.student import Centred, Student
-from fewtags.solvers.folds import STRENGTHS
+from fewtags.solvers.folds import MIN_CHOICE, STRENGTHS
+from fewtags.solvers.soft_labels import SoftChoice, SoftLabeller
 from small_teacher import HOW, LABELLED, TAGS, WIDTH, Shown, begun, shown
 
 
@@ -68,37 +69,46 @@ def test_without_the_graph_known_cells_are_their_labels_and_unknown_ones_the_reg
     assert bool(((soft[~known] > 0) & (soft[~known] < 1)).all())
 
 
-fold_of = np.arange(LABELLED) % 5
+def asked_of(monkeypatch):
+    """What `choose_smoothing` was asked, in the place of what it does."""
+    asked = []
+
+    def choose(labeller, targets, strength, shares, default, groups=None):
+        asked.append((labeller, targets, strength, tuple(shares), default))
+        return SoftChoice(0.25, True)
+
+    monkeypatch.setattr(module, "choose_smoothing", choose)
+    return asked
 
 
-def held_out_of(monkeypatch, teacher):
-    """What the share of the graph is chosen by."""
-    tried = {}
-    monkeypatch.setattr(module, "balanced_folds", lambda targets: fold_of)
-    monkeypatch.setattr(module, "choose_share", lambda held, targets, near: tried.update(held) or 0.5)
-    begun(teacher, **HOW, share=None)
-    return tried[0.5]
+def test_the_share_is_the_one_that_labelled_images_choose(monkeypatch):
+    asked, teacher = asked_of(monkeypatch), shown()
+    method = begun(teacher, **HOW, share=None)
+    ((labeller, targets, strength, shares, default),) = asked
+    assert (strength, shares, default) == (0.05, SHARES, 0.5)
+    assert torch.equal(targets, teacher.targets)
+    torch.testing.assert_close(labeller.vectors, unit_scaled(teacher.vectors))
+    assert method.chosen_settings()["share"] == 0.25
+    expected = soft_by_hand(teacher, teacher.targets, **HOW, share=0.25)
+    np.testing.assert_allclose(method.state["soft"], expected[LABELLED:], atol=1e-3)
 
 
-def test_the_share_is_chosen_by_scores_made_without_the_labels_of_a_fold(monkeypatch):
-    teacher = shown()
-    found = held_out_of(monkeypatch, teacher)
-    for number in range(5):
-        out = fold_of == number
-        known = teacher.targets.masked_fill(torch.from_numpy(out)[:, None], -1)
-        expected = soft_by_hand(teacher, known, **HOW)[:LABELLED][out]
-        np.testing.assert_allclose(found[torch.from_numpy(out)], expected, atol=0.01)
+def test_a_share_that_is_given_is_taken_unasked(monkeypatch):
+    asked = asked_of(monkeypatch)
+    assert begun(shown(), **HOW, share=0.4).chosen_settings()["share"] == 0.4
+    assert not asked
 
 
-@pytest.mark.parametrize("number", range(5))
-def test_poisoned_labels_of_a_fold_leave_its_held_out_scores_as_they_are(monkeypatch, number):
-    """Up to where the search for the minimum ends."""
-    teacher, out = shown(unknown=0.0), torch.from_numpy(fold_of == number)
-    poisoned = torch.where(out[:, None], 1 - teacher.targets, teacher.targets)
-    clean = held_out_of(monkeypatch, teacher)
-    other = held_out_of(monkeypatch, Shown(poisoned, teacher.labelled_vectors, teacher.unlabelled_vectors))
-    torch.testing.assert_close(clean[out], other[out], atol=0, rtol=0)
-    assert float((clean[~out] - other[~out]).abs().max()) > 0.05
+@pytest.mark.parametrize("labelled", [MIN_CHOICE - 1, MIN_CHOICE])
+def test_with_few_labels_the_graph_is_trusted(labelled, monkeypatch):
+    tried = []
+    out_of_fold = SoftLabeller.out_of_fold
+    monkeypatch.setattr(
+        SoftLabeller, "out_of_fold", lambda *given, **named: tried.append(1) or out_of_fold(*given, **named)
+    )
+    method = begun(shown(labelled=labelled), **HOW, share=None)
+    assert bool(tried) == (labelled >= MIN_CHOICE)
+    assert tried or method.chosen_settings()["share"] == max(SHARES)
 
 
 def test_what_was_chosen_is_kept_for_trainings_that_shall_not_choose_again():
@@ -287,3 +297,77 @@ def test_any_number_of_images_can_be_raised(count):
     found = module.raised(soft, torch.tensor([1 / count]))
     torch.testing.assert_close(found.max(), torch.tensor(0.9))
     assert (found.diff(dim=0) > 0).all()
+
+
+# --- other labels tried at once, and what trainings lend to each other -------------------------------------------
+
+
+def test_other_labels_are_tried_without_the_student():
+    """What is taught if other labels are known, by what was chosen with all of them."""
+    teacher = shown()
+    method = begun(teacher, **HOW, share=0.25)
+    scores = method.quick_scores(teacher)
+    torch.testing.assert_close(scores(teacher.targets), soft_of(method), atol=0.01, rtol=0)
+    fewer = teacher.targets.clone()
+    fewer[20:] = -1
+    expected = soft_by_hand(teacher, fewer, **HOW, share=0.25)
+    np.testing.assert_allclose(scores(fewer), expected, atol=0.01)
+    assert float((scores(fewer) - scores(teacher.targets)).abs().max()) > 0.1
+
+
+def test_other_methods_cannot_be_tried_so_quickly():
+    from fewtags.methods import make_method
+
+    assert make_method("asl", {}).quick_scores(shown()) is None
+
+
+def soft_of(method):
+    return torch.cat([method.state["soft_labelled"], method.state["soft"]])
+
+
+def borrowed(teacher, kept, **settings):
+    """A training on some of the labelled images, which takes over graph and choices from one on all of them."""
+    whole = begun(teacher, **HOW)
+    method = Neighbours(**{**HOW, "raise_rare": False, **whole.chosen_settings(), **settings})
+    method.borrow(whole, kept)
+    rest = Shown(teacher.targets[kept], teacher.labelled_vectors[kept], teacher.unlabelled_vectors)
+    method.begin_main(rest)
+    return method, rest
+
+
+KEPT = torch.arange(LABELLED) % 5 != 2
+
+
+def test_a_training_that_borrows_is_taught_by_the_labels_it_was_given_alone():
+    teacher = shown(unknown=0.0)
+    method, _ = borrowed(teacher, KEPT)
+    known = teacher.targets.masked_fill(~KEPT[:, None], -1)
+    expected = soft_by_hand(teacher, known, **HOW)
+    assert method.state["soft_labelled"].shape == (int(KEPT.sum()), TAGS)
+    np.testing.assert_allclose(method.state["soft_labelled"], expected[:LABELLED][KEPT], atol=1e-3)
+    np.testing.assert_allclose(method.state["soft"], expected[LABELLED:], atol=1e-3)
+
+
+def test_what_is_borrowed_holds_nothing_of_the_labels_that_were_left_out():
+    teacher = shown(unknown=0.0)
+    poisoned = torch.where(KEPT[:, None], teacher.targets, 1 - teacher.targets)
+    other = Shown(poisoned, teacher.labelled_vectors, teacher.unlabelled_vectors)
+    clean, dirty = (soft_of(borrowed(one, KEPT)[0]) for one in (teacher, other))
+    assert torch.equal(clean, dirty)
+
+
+def test_what_was_chosen_is_not_chosen_again_by_a_training_that_borrows(monkeypatch):
+    asked = asked_of(monkeypatch)
+    method, _ = borrowed(shown(), KEPT)
+    assert not asked
+    assert method.chosen_settings()["strength"] == HOW["strength"]
+    assert method.chosen_settings()["share"] == 0.5
+
+
+def test_of_a_training_that_never_began_nothing_is_borrowed():
+    teacher = shown()
+    method = Neighbours(**HOW, raise_rare=False, share=0.5)
+    method.borrow(Neighbours(**HOW), KEPT)
+    rest = Shown(teacher.targets[KEPT], teacher.labelled_vectors[KEPT], teacher.unlabelled_vectors)
+    method.begin_main(rest)
+    torch.testing.assert_close(soft_of(method), soft_of(begun(rest, **HOW)))

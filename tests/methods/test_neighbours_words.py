@@ -17,13 +17,15 @@ from fewtags.errors import UserError
 from fewtags.methods import make_method
 from fewtags.methods import neighbours as module
 from fewtags.methods.base import shares
-from fewtags.methods.neighbours import MIN_LABELLED, SHARES, Neighbours, choose_share, choose_strength, unit_scaled
+from fewtags.methods.neighbours import SHARES, Neighbours, choose_strength, unit_scaled
 from fewtags.methods.parts.student import Bank, Centred, Student
+from fewtags.metrics import average_precision
 from fewtags.model.network import Network
 from fewtags.model.saved import Model, ModelInfo, load_model, save_model
-from fewtags.solvers.folds import balanced_folds, out_of_fold_scores
+from fewtags.solvers.folds import MIN_CHOICE, balanced_folds, choose_paired, out_of_fold_scores, repeats
 from fewtags.solvers.graph import clamp_known, find_neighbours, raised, smooth
 from fewtags.solvers.regression import fit_folds, fit_regression, mask_folds, principal_basis
+from fewtags.solvers.soft_labels import CLEARLY, SoftChoice
 from fewtags.solvers.words import compete, fit_with_words, refine
 from small_models import TinyBackbone
 from small_teacher import HOW, LABELLED, TAGS, UNLABELLED, WIDTH, Shown, begun, shown
@@ -167,43 +169,60 @@ def test_without_a_labelled_image_names_alone_teach():
     for tag in range(SILENT):
         assert np.corrcoef(soft[:, tag], teacher.vectors[:, WIDTH + tag])[0, 1] > 0.3
     assert float(soft[:, SILENT].std()) < 1e-6
-    assert method.chosen_settings() == {"strength": 0.003, "share": pytest.approx(0.5 * 50 / 550), "bank": False}
+    expected = {"strength": 0.003, "share": pytest.approx(0.5 * 50 / 550), "with_words": True}
+    assert method.chosen_settings() == expected
+    assert not method.state["bank"]
 
 
-@pytest.mark.parametrize("labelled", [0, 5, MIN_LABELLED - 1])
-def test_with_words_and_too_few_labels_to_choose_the_share_grows_with_the_images(labelled, monkeypatch):
-    monkeypatch.setattr(module, "choose_share", None)
+@pytest.mark.parametrize("labelled", [0, 5, MIN_CHOICE - 1])
+def test_with_words_and_too_few_labels_to_choose_the_share_grows_with_the_images(labelled):
     images = labelled + UNLABELLED
-    found = told(with_words(labelled), neighbours=5, share=None).chosen_settings()["share"]
-    assert found == pytest.approx(0.5 * images / (images + 500))
+    found = told(with_words(labelled), neighbours=5, share=None).chosen_settings()
+    assert found["share"] == pytest.approx(0.5 * images / (images + 500))
+    assert found["with_words"]
 
 
-def test_with_enough_labels_the_share_is_chosen_by_scores_made_without_the_labels_of_a_fold(monkeypatch):
-    fold_of, tried, near = np.arange(LABELLED) % 5, {}, []
-    monkeypatch.setattr(module, "balanced_folds", lambda targets: fold_of)
-    monkeypatch.setattr(module, "choose_share", lambda held, _, by: tried.update(held) or near.append(by) or 0.25)
-    teacher = with_words()
-    assert told(teacher, **HOW, share=None).chosen_settings()["share"] == 0.25
-    assert near == [pytest.approx(module.NEAR_WITH_WORDS / LABELLED**0.5)]  # few labels choose less readily
-    assert tried.keys() == set(SHARES)
-    for number in range(5):
-        out = torch.from_numpy(fold_of == number)
-        known = teacher.targets.masked_fill(out[:, None], -1)
-        alone = told(Shown(known, teacher.labelled_vectors, teacher.unlabelled_vectors), **HOW)
-        torch.testing.assert_close(tried[0.5][out], alone.state["soft_labelled"][out], atol=1e-4, rtol=0)
-    begun(shown(), **HOW, share=None)
-    assert near[1:] == [module.NEAR]
+def asked_of(monkeypatch, answer):
+    """What `choose_smoothing` was asked, in the place of what it does."""
+    asked = []
+
+    def choose(labeller, targets, strength, shares, default, groups=None):
+        asked.append((tuple(shares), default, labeller.refined is not None))
+        return answer
+
+    monkeypatch.setattr(module, "choose_smoothing", choose)
+    return asked
 
 
-def test_where_names_lead_few_of_the_tags_choices_are_made_as_without_them(monkeypatch):
-    near = []
-    monkeypatch.setattr(module, "choose_share", lambda held, targets, by: near.append(by) or 0.5)
-    few = with_words(silent=(0, SILENT))
-    assert told(few, **HOW, share=None).chosen_settings() == {"strength": 0.05, "share": 0.5, "bank": True}
-    assert near == [module.NEAR]
-    assert told(with_words(5, silent=(0, SILENT)), **HOW, share=None).chosen_settings()["share"] == 0.5
-    nothing = told(with_words(0, silent=(0, SILENT)), **HOW, share=None).chosen_settings()["share"]
-    assert nothing == pytest.approx(0.5 * 50 / 550), "without a label there is nothing to choose by"
+def test_with_enough_labels_share_and_words_are_what_the_labelled_images_choose(monkeypatch):
+    asked = asked_of(monkeypatch, SoftChoice(0.25, False))
+    found = told(with_words(), **HOW, share=None)
+    assert asked == [(SHARES, 0.5, True)]
+    assert found.chosen_settings() == {"strength": 0.05, "share": 0.25, "with_words": False}
+    deaf = told(with_words(), **HOW, share=0.25, with_words=False)
+    assert torch.equal(soft_of(found), soft_of(deaf))
+    assert asked[1:] == []
+    torch.testing.assert_close(soft_of(deaf), soft_of(begun(shown(), **HOW, share=0.25)), atol=1e-4, rtol=0)
+
+
+def test_of_share_and_words_only_what_is_not_given_is_chosen(monkeypatch):
+    asked = asked_of(monkeypatch, SoftChoice(0.4, False))
+    found = told(with_words(), **HOW, share=0.4).chosen_settings()
+    assert (found["share"], found["with_words"]) == (0.4, False)
+    assert asked == [((0.4,), 0.4, True)]
+    found = told(with_words(), **HOW, share=None, with_words=True).chosen_settings()
+    assert (found["share"], found["with_words"]) == (0.4, True)
+    assert len(asked) == 2
+    told(with_words(), **HOW, share=0.4, with_words=True)
+    assert len(asked) == 2
+
+
+def test_where_names_lead_few_of_the_tags_choices_are_made_as_without_them():
+    few = told(with_words(silent=(0, SILENT)), **HOW)
+    assert few.state["bank"]
+    for labelled in (0, 5, MIN_CHOICE - 1):
+        plain = told(with_words(labelled, silent=(0, SILENT)), **HOW, share=None)
+        assert plain.chosen_settings()["share"] == 0.5
 
 
 def test_what_was_chosen_is_kept_for_trainings_that_shall_not_choose_again():
@@ -213,11 +232,11 @@ def test_what_was_chosen_is_kept_for_trainings_that_shall_not_choose_again():
     torch.testing.assert_close(soft_of(again), soft_of(method))
 
 
-# --- without words it is as it was -------------------------------------------------------------------------------
+# --- without words -----------------------------------------------------------------------------------------------
 
 
-def as_it_was(teacher, neighbours, raise_rare=True):
-    """What `begin_main` of 0.3 taught, in its own order of steps."""
+def step_by_step(teacher, neighbours, raise_rare=True):
+    """What is taught without words, by the functions that it is made of."""
     vectors = unit_scaled(torch.cat([teacher.labelled_vectors, teacher.unlabelled_vectors]))
     targets, count = teacher.targets, len(teacher.targets)
     strength, graph = choose_strength(vectors[:count], targets), find_neighbours(vectors, neighbours)
@@ -227,34 +246,68 @@ def as_it_was(teacher, neighbours, raise_rare=True):
         found = model.logits(vectors).sigmoid().float()
         return torch.cat([clamp_known(found[:count], known), found[count:]])
 
-    fold = torch.from_numpy(balanced_folds(targets.numpy()))
-    models = fit_folds(basis, targets, strength, fold)
-    firsts = [first(model, known) for model, known in zip(models, mask_folds(targets, fold), strict=True)]
-    held = {
-        share: out_of_fold_scores(fold, [smooth(one, graph, share)[:count] if share else one[:count] for one in firsts])
-        for share in SHARES
-    }
-    share = choose_share(held, targets)
+    tried = {share: [] for share in SHARES}
+    for repeat in range(repeats(count)):
+        fold = torch.from_numpy(balanced_folds(targets.numpy(), seed=repeat))
+        models = fit_folds(basis, targets, strength, fold)
+        firsts = [first(model, known) for model, known in zip(models, mask_folds(targets, fold), strict=True)]
+        for share in SHARES:
+            held = [smooth(one, graph, share)[:count] if share else one[:count] for one in firsts]
+            tried[share].append(average_precision(out_of_fold_scores(fold, held).numpy(), targets.numpy()))
+    figures = {share: np.stack(values) for share, values in tried.items()}
+    share = choose_paired(figures, max(SHARES), CLEARLY) if count >= MIN_CHOICE else max(SHARES)
     soft = first(fit_regression(basis, targets, strength), targets)
     soft = smooth(soft, graph, share) if share else soft
     return raised(soft, shares(targets)) if raise_rare else soft
 
 
 @pytest.mark.parametrize("labelled", [30, 12])
-def test_without_words_the_same_is_taught_to_the_last_bit(labelled):
+def test_without_words_nothing_is_taught_that_words_have_a_part_in(labelled):
     teacher = shown(labelled=labelled)
     method = Neighbours(neighbours=5)
     method.begin_main(teacher)
-    assert torch.equal(soft_of(method), as_it_was(teacher, 5))
+    assert torch.equal(soft_of(method), step_by_step(teacher, 5))
 
 
 # --- what is kept ------------------------------------------------------------------------------------------------
 
 
-def test_with_words_the_training_images_are_kept_only_when_asked_for():
-    assert begun(shown(), **HOW).chosen_settings()["bank"]
-    assert not told(with_words(), **HOW).chosen_settings()["bank"]
-    assert told(with_words(), **HOW, bank=True).chosen_settings()["bank"]
+def test_with_words_the_training_images_are_kept_only_when_asked_for_or_chosen():
+    def names(method, teacher):
+        heads = method.build_heads(teacher.vectors.shape[1], TAGS)
+        return list(method.variants(heads, teacher))
+
+    kept, student = "student and neighbours", "student"
+    assert names(told(with_words(20), **HOW), with_words(20)) == [student]
+    assert names(begun(shown(labelled=20), **HOW), shown(labelled=20)) == [kept]
+    # a regression would not know what to make of words
+    assert names(told(with_words(), **HOW), with_words()) == [student, kept]
+    assert names(told(with_words(), **HOW, bank=True), with_words()) == [kept]
+
+
+def test_other_labels_are_tried_at_once_with_words_too():
+    teacher = with_words(unknown=0.0)
+    for heard in (True, False):
+        method = told(teacher, **HOW, with_words=heard)
+        torch.testing.assert_close(method.quick_scores(teacher)(teacher.targets), soft_of(method), atol=0.01, rtol=0)
+
+
+def test_a_training_that_borrows_refined_words_is_taught_by_its_own_labels_alone():
+    teacher = with_words(unknown=0.0)
+    kept = torch.arange(LABELLED) % 5 != 2
+    poisoned = torch.where(kept[:, None], teacher.targets, 1 - teacher.targets)
+    found = []
+    for labels in (teacher.targets, poisoned):
+        whole = told(Shown(labels, teacher.labelled_vectors, teacher.unlabelled_vectors), **HOW, with_words=True)
+        method = Neighbours(**{**HOW, "raise_rare": False, **whole.chosen_settings()})
+        method.expect_words(TAGS)
+        method.borrow(whole, kept)
+        method.begin_main(Shown(labels[kept], teacher.labelled_vectors[kept], teacher.unlabelled_vectors))
+        found.append(soft_of(method))
+    assert torch.equal(*found)
+    known = teacher.targets.masked_fill(~kept[:, None], -1)
+    expected = told(Shown(known, teacher.labelled_vectors, teacher.unlabelled_vectors), **HOW, with_words=True)
+    torch.testing.assert_close(found[0], soft_of(expected)[torch.cat([kept, torch.ones(UNLABELLED, dtype=bool)])])
 
 
 def finished(method, teacher):

@@ -26,12 +26,14 @@ from fewtags.model.onnx_tagger import OnnxTagger
 from fewtags.model.saved import load_model, save_model
 from fewtags.model.tagger import Tagger
 from fewtags.report.card import model_card
+from fewtags.training.run_folder import RunFolder
 from small_models import TAGS, TinyBackbone, changed_model, make_model, noise
 from small_runs import HEADS, tiny_folder, train
 
 pytestmark = pytest.mark.slow
 
 DEPLOY = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
+onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
@@ -75,6 +77,7 @@ KINDS = {
     "evidence with patches": {"features": "evidence", "components": 5, "heads": BOTH, "adapter": 3, "patches": 2},
     "regression": {"features": "evidence", "components": 5, "settings": {"learner": "regression"}},
     "bank": {"features": "evidence", "components": 5, "settings": {"bank": True, "neighbours": 4}},
+    "calibrated": {"heads": ("whole_make",), "adapter": 4, "calibration": [(2.0, 0.5), (0.4, 0.0), (1.0, -1.5)]},
 }
 
 
@@ -137,11 +140,25 @@ def test_tag_takes_the_file_in_the_place_of_the_run(trained, exported, tmp_path,
     )
 
 
+def test_folder_and_file_give_the_probabilities_that_the_run_kept(trained, exported):
+    kept, names = RunFolder(trained).scores(), RunFolder(trained).split()
+    info = load_model(trained).info
+    assert info.calibration is not None
+    assert info.calibration != [(1.0, 0.0)] * len(TAGS), "else this shows nothing"
+    for part in ("labelled", "unlabelled", "test"):
+        photos = [trained.parent / "photos" / name for name in names[part]]
+        for model, near in ((fewtags.load(trained), 1e-5), (fewtags.load(exported), 1e-4)):
+            assert model.calibrated
+            assert np.abs(model.predict_proba(photos) - kept[part]).max() < near
+
+
 def test_evaluate_measures_an_exported_file_on_data(trained, exported, capsys):
     assert run(["evaluate", str(trained), "--json"]) == 0
     at_home = json.loads(capsys.readouterr().out)
     assert run(["evaluate", str(exported), str(trained.parent / "photos"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["map"] == pytest.approx(at_home["map"])
+    away = json.loads(capsys.readouterr().out)
+    for name in ("map", "of1", "calibration_error"):
+        assert away[name] == pytest.approx(at_home[name], abs=1e-4)
 
 
 def test_bad_files_do_not_stop_the_others(exported, tmp_path, monkeypatch, capsys):
@@ -177,6 +194,7 @@ def test_the_metadata_says_all_that_a_program_needs(trained, exported):
     assert about["fewtags"] == fewtags.__version__
     assert about["tags"] == info.tags
     assert about["thresholds"] == info.thresholds
+    assert about["calibration"] == [list(pair) for pair in info.calibration]
     assert list(about["inputs"]) == [one.name for one in session.get_inputs()] == ["bilinear", "bicubic"]
     assert all("64" in words and name.upper() in words for name, words in about["inputs"].items())
     assert about["size"] == 64
@@ -250,8 +268,11 @@ def test_the_card_tells_data_method_quality_and_limits(trained):
     result = json.loads((trained / "result.json").read_text())
     assert f"mAP {100 * result['map']:.1f}" in card
     for tag in result["per_tag"]:
-        assert f"| {tag['tag']} | {tag['support']} | {tag['threshold']:.3f} | " in card
-    assert "calibrated" in card
+        threshold = "never given" if tag["threshold"] is None else f"{tag['threshold']:.3f}"
+        assert f"| {tag['tag']} | {tag['support']} | {threshold} | " in card
+    assert "A score is a probability, calibrated on labelled images" in card
+    raw = load_model(trained).info.model_copy(update={"calibration": None})
+    assert "it is no calibrated probability" in model_card(trained, raw)
 
 
 def estimate(**changed) -> dict:
@@ -308,6 +329,21 @@ def refused(words: list[str], capsys, *told: str) -> None:
     assert sorted(Path().rglob("*")) == before
 
 
+WRONG_CURVES = {
+    "too few": "3 tags but 2 curves in calibration",
+    "none": "3 tags but 0 curves in calibration",
+    "no pair": "calibration",
+    "text": "calibration",
+    "slope 0.0": "greater than 0",
+    "slope -1.0": "greater than 0",
+    "slope nan": "",
+    "slope inf": "",
+    "slope None": "valid number",
+    "offset nan": "",
+    "offset inf": "",
+}
+
+
 @pytest.mark.usefixtures("workplace")
 class TestMistakes:
     def test_a_suffix_that_does_not_fit_the_format(self, capsys):
@@ -355,6 +391,26 @@ class TestMistakes:
         Path("odd.onnx").write_bytes(content.SerializeToString())
         refused(["tag", "odd.onnx", "noise.png"], capsys, "odd.onnx: what it says of itself does not fit")
         refused(["evaluate", str(exported)], capsys, "a model without its run", "DATA")
+
+    @pytest.mark.parametrize(("change", "told"), WRONG_CURVES.items(), ids=WRONG_CURVES)
+    def test_curves_that_cannot_be(self, change, told, exported, capsys):
+        file = Path("run/model/model.json")
+        about = json.loads(file.read_text())
+        curves = about["calibration"]
+        wrong = {"too few": curves[:-1], "none": [], "no pair": [[1.0], *curves[1:]], "text": "steep"}
+        for place, what in enumerate(("slope", "offset")):
+            for value in (0.0, -1.0, float("nan"), float("inf"), None):
+                pair = [value if one == place else 1.0 for one in range(2)]
+                wrong[f"{what} {value}"] = [*curves[:-1], pair]
+        about["calibration"] = wrong[change]
+        file.write_text(json.dumps(about))
+        refused(["tag", "run", "noise.png"], capsys, f"{file} is damaged", "calibration", told)
+        refused(["export", "run", "m.onnx"], capsys, "calibration", told)
+        content = onnx.load(exported)
+        described = json.loads(content.metadata_props[0].value) | {"calibration": wrong[change]}
+        content.metadata_props[0].value = json.dumps(described)
+        Path("odd.onnx").write_bytes(content.SerializeToString())
+        refused(["tag", "odd.onnx", "noise.png"], capsys, "odd.onnx: what it says of itself does not fit", told)
 
     def test_a_backbone_that_cannot_be_traced(self, monkeypatch, capsys):
         def lost(module, examples, output):

@@ -310,6 +310,27 @@ def test_a_model_of_version_0_3_is_read(trained, photos, tmp_path):
         fewtags.load(old)
 
 
+def test_a_model_without_curves_gives_scores_as_they_are(trained, photos, tmp_path):
+    """As 0.3 wrote it: its thresholds are on the scores themselves."""
+    old = Path(shutil.copytree(trained / "model", tmp_path / "old"))
+    about = json.loads((old / "model.json").read_text(encoding="utf-8"))
+    slope, offset = np.array(about.pop("calibration")).T
+    (old / "model.json").write_text(json.dumps(about), encoding="utf-8")
+    images = [photos / name for name in NAMES]
+    new, raw = fewtags.load(trained), fewtags.load(old)
+    assert (new.calibrated, raw.calibrated) == (True, False)
+    scores = raw.predict_proba(images).astype(np.float64)
+    curved = 1 / (1 + np.exp(-(offset + slope * np.log(scores / (1 - scores)))))
+    np.testing.assert_allclose(new.predict_proba(images), curved, atol=1e-5)
+    assert np.abs(curved - scores).max() > 0.01
+    labels = tmp_path / "labels.csv"
+    lines = [["image", *new.tags[:2]], *([name, number % 2, 1 - number % 2] for number, name in enumerate(NAMES))]
+    with labels.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(lines)
+    assert fewtags.evaluate(old, photos, labels=labels)["calibration_error"] is None
+    assert fewtags.evaluate(trained / "model", photos, labels=labels)["calibration_error"] is not None
+
+
 def test_what_cannot_be_used_has_a_result_that_says_why(trained, photos):
     Path("photos/empty.png").touch()
     tagger = fewtags.load(trained)

@@ -29,7 +29,7 @@ from made_up_runs import an_estimate, made_up_run, save_pictures
 from small_runs import ALL, AUTO, HEADS, tiny_folder, train
 
 HOSTILE = "<script>alert('tag')</script>"
-SECTIONS = ["summary", "tags", "learning", "pseudo", "reliability", "together", "images", "settings"]
+SECTIONS = ["summary", "tags", "next", "learning", "pseudo", "reliability", "together", "images", "settings"]
 
 
 class Page(HTMLParser):
@@ -80,7 +80,9 @@ def small_run(path: Path, **changes) -> Path:
 def full_run(path: Path) -> Path:
     """A run with content for every section."""
     records = [{"stage": "main", "epoch": number, "loss": 3.0 - number, "map": 0.5, "cf1": 0.4} for number in range(3)]
-    run = small_run(path, records=records, result={"estimate": an_estimate(["sea", "dog"], [0.9, 0.3])})
+    held_back = [{"tag": "dog", "positives": 3, "more_labels": 20}]
+    result = {"estimate": an_estimate(["sea", "dog"], [0.9, 0.3]), "not_given": held_back}
+    run = small_run(path, records=records, result=result)
     RunFolder(run).write_scores(RunFolder(run).scores() | {"unlabelled_targets": np.ones((4, 2), np.int8)})
     return run
 
@@ -334,6 +336,70 @@ def test_reliability_comes_from_held_out_scores_else_from_the_test_split(tmp_pat
     page = page_of(made_up_run(tmp_path / "run", ["sea"], tables))
     assert f"{who}" in page.text.split("What a score means")[1].split("grouped by score")[0]
     assert f": {1 if held_out else 2} decisions" in page.text
+
+
+@pytest.mark.parametrize(
+    ("said", "true", "words"),
+    [
+        (0.8, 16, "Scores above one half are well calibrated."),
+        (0.95, 16, "Scores above one half are 15 points too high on average."),
+        (0.6, 16, "Scores above one half are 20 points too low on average."),
+        (0.3, 6, "No score is above one half."),
+    ],
+)
+def test_the_reliability_diagram_says_how_far_probabilities_are_from_what_is_there(tmp_path, said, true, words):
+    labels = (np.arange(20) < true).astype(np.int8)[:, None]
+    tables = {"labelled": np.full((20, 1), 0.99), "labelled_targets": labels, "unlabelled": [[0.9]]}
+    page = page_of(made_up_run(tmp_path / "run", ["sea"], tables | {"held_out": np.full((20, 1), said)}))
+    assert words in page.text
+    low = int(10 * said) * 10
+    share = round(100 * true / 20)
+    assert f"{low}–{low + 10} % 20 {share} %" in page.text, "a row of the table"
+    titles = f"scores {low}–{low + 10} %: 20 decisions, the tag is there in {share} %"
+    assert titles in page.text, "the point of the diagram"
+
+
+def the_next(page: Page) -> str:
+    """The text of the section about what more labels would bring."""
+    return page.text.split("What more labels would bring")[1].split("What a score means")[0]
+
+
+def test_tags_that_are_held_back_are_named_with_the_labels_they_lack(tmp_path):
+    rows = [{"tag": "dog", "positives": 1, "more_labels": 3000}, {"tag": "<b>", "positives": 0, "more_labels": 20}]
+    page = page_of(small_run(tmp_path / "run", result={"not_given": rows}))
+    told = "dog (about 3,000 more labels would help), <b> (about 20 more labels would help)."
+    assert f"Given to no image, because too few examples show what they are: {told}" in the_next(page)
+
+
+def test_a_tag_that_is_held_back_is_not_given_whatever_its_figures(tmp_path):
+    estimate = an_estimate(["sea", "dog"], [0.9, 0.9])
+    page = page_of(small_run(tmp_path / "run", thresholds=[0.5, None], result={"estimate": estimate}))
+    assert "Not given too few examples to be sure of any image, so none gets it dog" in page.text
+
+
+def test_the_forecast_is_told_and_the_tags_that_gain_most_are_listed_first(tmp_path):
+    steps = [
+        {"labels": labels, "map": gain, "per_tag": {"sea": gain / 2, "dog": 2 * gain}}
+        for labels, gain in ((20, 0.01), (50, 0.024), (100, 0.04))
+    ]
+    curve = {"labels": [11, 21, 26], "map": [0.3, 0.4, 0.43], "doubled": 0.02, "next": steps}
+    found = the_next(page_of(small_run(tmp_path / "run", result={"learning_curve": curve, "not_given": []})))
+    told = "Models that learned from 11, 21 and 26 of the labelled images say what more should bring, in mAP: "
+    assert f"{told}+1.0 after 20 more, +2.4 after 50 more, +4.0 after 100 more." in found
+    assert "tag 20 more 50 more 100 more dog +2.0 +4.8 +8.0 sea +0.5 +1.2 +2.0" in found
+    assert "Given to no image" not in found
+
+
+def test_what_corrections_brought_is_told_as_a_sentence(tmp_path):
+    result = {"compared": {"text": "what the corrections brought, on the same 40 labelled images: OF1 50.0 → 60.0"}}
+    found = the_next(page_of(small_run(tmp_path / "run", result=result)))
+    assert found.strip() == "What the corrections brought, on the same 40 labelled images: OF1 50.0 → 60.0."
+
+
+def test_with_nothing_to_tell_of_more_labels_there_is_no_such_section(tmp_path):
+    page = page_of(small_run(tmp_path / "run", result={"estimate": an_estimate(["sea", "dog"], [0.9, 0.3])}))
+    assert "next" not in [each["id"] for each in page.all("section")]
+    assert "#next" not in [each["href"] for each in page.all("a")]
 
 
 def test_tags_together_are_counted_and_the_rarest_left_out():

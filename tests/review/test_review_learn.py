@@ -122,6 +122,37 @@ def test_learning_again_repeats_the_run_with_the_decisions(run, tmp_path):
     assert "12.png" in names
 
 
+def test_what_the_corrections_brought_is_kept_and_among_the_last_lines(run, tmp_path, capsys):
+    out = tmp_path / "run2"
+    assert again(run, out) == 0
+    compared = RunFolder(out).result()["compared"]
+    assert compared["images"] == 10
+    truth = RunFolder(out).scores()["held_out_targets"]
+    assert (truth >= 0).any(1).sum() == 10
+    start = "what the corrections brought, on the same 10 labelled images: OF1 "
+    assert compared["text"].startswith(start)
+    assert compared["text"] in capsys.readouterr().out
+
+
+def test_a_run_that_broke_off_before_the_comparison_makes_it_when_it_goes_on(run, tmp_path, monkeypatch):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert again(run, whole) == 0
+
+    def stop(*given):
+        raise Stopped
+
+    with monkeypatch.context() as patched:
+        patched.setattr("fewtags.api.compare", stop)
+        with pytest.raises(Stopped):
+            again(run, broken)
+    assert "compared" not in RunFolder(broken).result()
+    assert again(run, broken, "--resume") == 0
+    assert RunFolder(broken).result()["compared"] == RunFolder(whole).result()["compared"]
+    before = (broken / "result.json").read_bytes()
+    assert again(run, broken, "--resume") == 0
+    assert (broken / "result.json").read_bytes() == before
+
+
 @pytest.mark.parametrize("options", [AUTO, ("--method", "asl", *HEADS[2:])], ids=["auto", "asl"])
 def test_other_methods_learn_from_images_known_in_part(tmp_path, options):
     first = train(tiny_folder(tmp_path / "photos"), tmp_path / "run", *options)

@@ -41,10 +41,41 @@ def test_images_without_an_open_cell_come_last():
     assert active_learning_order(scores, np.array([0.5]), open_cells, np.array([0])).tolist() == [1, 0, 2]
 
 
+def test_before_all_others_come_the_surest_images_of_a_tag_that_is_held_back():
+    scores = np.array([[0.5, 0.1], [0.48, 0.2], [0.45, 0.3], [0.51, 0.05]] + [[0.4, 0.9 - n / 20] for n in range(8)])
+    thresholds, examples = np.array([0.5, np.inf]), np.array([9, 2])
+    order = active_learning_order(scores, thresholds, every(scores), examples).tolist()
+    assert order[:5] == [4, 5, 6, 7, 8]  # as many as HELD_BACK_FIRST, not all
+    assert order[5:9] == [0, 3, 1, 9]  # then the queues take turns again
+    assert sorted(order) == list(range(12))
+
+
+def test_several_held_back_tags_take_turns_the_rarer_more_often():
+    scores = np.zeros((40, 3))
+    scores[:20, 0], scores[20:, 1] = np.linspace(0.3, 0.1, 20), np.linspace(0.3, 0.1, 20)
+    scores[:, 2] = 0.5
+    order = active_learning_order(scores, np.array([np.inf, np.inf, 0.5]), scores > 0, np.array([3, 0, 9])).tolist()
+    assert sorted(order[:10]) == [0, 1, 2, 3, 4, 20, 21, 22, 23, 24]
+    assert order[:3] == [20, 0, 21]
+
+
+def test_what_is_decided_of_a_held_back_tag_is_not_asked_again():
+    scores = np.array([[0.1, 0.9], [0.5, 0.8], [0.3, 0.2]])
+    open_cells = np.array([[True, False], [True, False], [True, True]])
+    order = active_learning_order(scores, np.array([0.5, np.inf]), open_cells, np.array([9, 2]))
+    assert order.tolist() == [2, 1, 0]
+
+
+def test_without_any_example_every_tag_is_asked_about_in_turn():
+    scores = np.array([[0.49, 0.1]] + [[0.1, 0.9 - n / 20] for n in range(6)])
+    order = active_learning_order(scores, np.array([0.5, np.inf]), every(scores), np.array([0, 0]))
+    assert order.tolist()[:3] == [0, 1, 2]
+
+
 def test_images_are_asked_in_the_order_of_the_session_and_decided_ones_go_to_the_end(tmp_path):
     session = make_session(tmp_path)
     assert session.queue("stored") == [0, 1, 2, 3, 4]
-    assert session.queue("teach")[0] == 1  # 0.55 and 0.6 stand next to thresholds of 0.5
+    assert session.queue("teach") == [3, 2, 0, 1, 4]  # the surest of dog, which is held back; 4 is known to show it
     session.decide([(1, tag, "yes") for tag in range(3)])
     assert session.queue("teach")[-1] == 1
     assert session.first_open([1, 2]) == 1

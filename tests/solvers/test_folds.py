@@ -1,13 +1,24 @@
-"""Cross-fitting: folds in which every tag is spread evenly, and scores that never saw the label they are about."""
+"""Cross-fitting: folds in which every tag is spread evenly, scores that never saw their label, choices by them."""
 
 import numpy as np
 import pytest
 import torch
 
-from fewtags.metrics import mean_average_precision
+from fewtags.metrics import average_precision, mean_average_precision
 from fewtags.solvers import folds as crossfit
-from fewtags.solvers.folds import STRENGTHS, balanced_folds, out_of_fold_scores, select_strength
-from fewtags.solvers.regression import fit_regression
+from fewtags.solvers.folds import (
+    FEW,
+    REPEATS,
+    STRENGTHS,
+    SURE,
+    balanced_folds,
+    choose_paired,
+    cross_validated,
+    out_of_fold_scores,
+    repeats,
+    select_strength,
+)
+from fewtags.solvers.regression import fit_regression, principal_basis
 
 
 def single(*counts):
@@ -148,3 +159,130 @@ def test_of_many_images_some_are_asked(monkeypatch):
     others = torch.ones(100, dtype=torch.bool).index_fill(0, asked, False)
     changed = torch.where(others[:, None], 1 - targets, targets)
     assert select_strength(vectors, changed, (0.1,)) == select_strength(vectors, targets, (0.1,))
+
+
+# --- images that share a fold ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_images_of_a_group_share_a_fold(seed):
+    targets = (np.random.default_rng(seed).random((60, 4)) < 0.2).astype(np.int8)
+    groups = np.random.default_rng(seed + 10).integers(0, 25, 60)
+    fold = balanced_folds(targets, seed=seed, groups=groups)
+    for number in np.unique(groups):
+        assert len(np.unique(fold[groups == number])) == 1
+    assert len(np.unique(fold)) == 5
+
+
+def test_the_tags_of_groups_are_spread_over_the_folds():
+    """Ten pairs show a tag, one image of a pair each; ten others show none."""
+    targets = np.zeros((40, 1), np.int8)
+    targets[:20:2] = 1
+    counts = held(targets, balanced_folds(targets, groups=np.arange(40) // 2))
+    assert counts.tolist() == [[2]] * 5
+
+
+def test_unknown_cells_of_a_group_are_not_counted_as_tags():
+    targets, groups = single(6, 9, 15), np.arange(30) // 2
+    unknown = np.where(targets == 1, 1, -1).astype(np.int8)
+    np.testing.assert_array_equal(balanced_folds(unknown, groups=groups), balanced_folds(targets, groups=groups))
+
+
+@pytest.mark.parametrize("numbers", [np.arange(30), 1000 - 7 * np.arange(30)], ids=["in order", "any numbers"])
+def test_groups_of_one_image_are_spread_as_images_are(numbers):
+    targets = single(10, 20)
+    counts = held(targets, balanced_folds(targets, groups=numbers))
+    assert (counts == [2, 4]).all()
+
+
+# --- choices -----------------------------------------------------------------------------------------------------
+
+
+def tags_of(mean, *away):
+    """The average precision [1, K] of tags around a mean."""
+    return mean + np.array([away])
+
+
+def test_a_candidate_that_leads_on_every_tag_is_taken():
+    tried = {"usual": tags_of(0.5, 0, 0.1, 0.2), "other": tags_of(0.51, 0, 0.1, 0.2), "worse": tags_of(0.4, 0, 0, 0)}
+    assert choose_paired(tried, "usual") == "other"
+
+
+def test_where_a_lead_may_be_chance_the_default_stays():
+    usual, by_chance = tags_of(0.5, 0, 0, 0, 0), tags_of(0.51, 0.2, -0.2, 0.1, -0.1)
+    assert choose_paired({"usual": usual, "other": by_chance}, "usual") == "usual"
+    assert choose_paired({"usual": usual, "other": by_chance}, "other") == "other"
+
+
+@pytest.mark.parametrize("sure", [None, 0.3, 2.0])
+def test_a_lead_must_exceed_so_many_standard_errors(sure):
+    away = np.array([0.2, -0.2, 0.2, -0.2])
+    enough = (SURE if sure is None else sure) * away.std(ddof=1) / 2  # of four tags
+    how = {} if sure is None else {"sure": sure}
+    for lead, expected in ((0.99 * enough, "usual"), (1.01 * enough, "other")):
+        tried = {"usual": np.zeros((1, 4)), "other": (away + lead)[None]}
+        assert choose_paired(tried, "usual", **how) == expected
+
+
+def test_repeats_are_averaged_before_tags_are_compared():
+    """Two repeats that disagree about every tag, and agree in the mean."""
+    noise = np.array([[0.3, -0.3, 0.3], [-0.3, 0.3, -0.3]])
+    tried = {"usual": np.zeros((2, 3)), "other": noise + np.array([0.01, 0.012, 0.011])}
+    assert choose_paired(tried, "usual") == "other"
+
+
+def test_tags_that_no_image_shows_are_left_out():
+    usual, other = tags_of(0.5, 0, 0.1, 0.2, np.nan), tags_of(0.6, 0, 0.1, 0.2, np.nan)
+    assert choose_paired({"usual": usual, "other": other}, "usual") == "other"
+    assert choose_paired({"usual": other, "other": usual}, "usual") == "usual"
+
+
+def test_a_single_tag_decides_nothing():
+    assert choose_paired({"usual": tags_of(0.1, 0), "other": tags_of(0.9, 0)}, "usual") == "usual"
+    one_known = tags_of(0.1, 0, np.nan), tags_of(0.9, 0, np.nan)
+    assert choose_paired(dict(zip(("usual", "other"), one_known, strict=True)), "usual") == "usual"
+
+
+def test_of_candidates_that_are_the_same_the_default_is_taken():
+    same = tags_of(0.5, 0, 0.1)
+    for default in ("a", "b", "c"):
+        assert choose_paired({"a": same, "b": same, "c": same}, default) == default
+
+
+def test_few_labelled_images_are_put_into_folds_several_times():
+    assert [repeats(count) for count in (30, FEW - 1, FEW, 5000)] == [REPEATS, REPEATS, 1, 1]
+
+
+def test_cross_validation_is_the_average_precision_of_scores_without_their_own_labels():
+    targets = (normal(40, 3, seed=1) > 0).to(torch.int8)
+    targets[:6, 1] = -1
+    vectors = unit(normal(40, 8) + 0.5 * targets[:, :1])
+    found = cross_validated(principal_basis(vectors), targets, 0.1)
+    assert found.shape == (REPEATS, 3)
+    for repeat in range(REPEATS):
+        fold = balanced_folds(targets.numpy(), seed=repeat)
+        scores = torch.empty(40, 3, dtype=torch.float64)
+        for number in range(5):
+            out = torch.from_numpy(fold == number)
+            model = fit_regression(vectors, targets.masked_fill(out[:, None], -1), 0.1, tolerance=1e-6)
+            scores[out] = model.logits(vectors)[out]
+        np.testing.assert_allclose(found[repeat], average_precision(scores.numpy(), targets.numpy()), atol=0.01)
+    assert len({tuple(one) for one in found.tolist()}) == REPEATS  # other folds each time
+
+
+def test_cross_validation_keeps_near_duplicates_in_one_fold():
+    """Pairs of copies, labelled at random: who has seen the one knows the other by heart."""
+    targets = (normal(30, 2, seed=1) > 0).to(torch.int8).repeat_interleave(2, 0)
+    vectors = unit(normal(30, 40).repeat_interleave(2, 0))
+    basis = principal_basis(vectors)
+    apart, together = (cross_validated(basis, targets, 0.001, groups) for groups in (None, np.arange(60) // 2))
+    assert apart.mean() > 0.8
+    assert together.mean() < 0.6
+
+
+def test_a_tag_that_no_image_shows_has_no_figure():
+    targets = torch.zeros(30, 2, dtype=torch.int8)
+    targets[::3, 0] = 1
+    found = cross_validated(principal_basis(normal(30, 4)), targets, 0.1)
+    assert np.isnan(found[:, 1]).all()
+    assert not np.isnan(found[:, 0]).any()

@@ -44,6 +44,7 @@ from small_runs import (
 pytestmark = pytest.mark.slow
 
 OPTIONS = {"heads": HEADS, "auto": AUTO, "all": ALL}
+COSTS = ("seconds", "cpu_seconds", "peak_memory_mb")
 
 
 class Turns(Method):
@@ -166,7 +167,7 @@ def without_seconds(run):
 def assert_same_run(run, expected):
     assert model(run) == model(expected)
     assert without_seconds(run) == without_seconds(expected)
-    for name in ("model/model.json", "tags.csv", "split.csv", "config.yaml"):
+    for name in ("model/model.json", "tags.csv", "scores.safetensors", "split.csv", "config.yaml"):
         assert (run / name).read_bytes() == (expected / name).read_bytes(), name
 
 
@@ -420,24 +421,50 @@ def test_a_run_is_never_begun_over_another(data, never_stopped, capsys):
 
 
 @pytest.mark.parametrize(
-    ("write", "file", "there"),
-    [("write_json", "result.json", ["scores.safetensors"]), ("write_text", "tags.csv", ["result.json"])],
+    ("moment", "there"),
+    [
+        ("results.write_text", {"scores.safetensors"}),  # tags.csv was about to be written
+        ("train.figures", {"scores.safetensors", "tags.csv"}),
+        ("train.write_json", {"scores.safetensors", "tags.csv"}),  # all is known, nothing of it is kept
+    ],
 )
-def test_a_run_killed_before_its_last_files_were_written_goes_on(
-    data, never_stopped, tmp_path, monkeypatch, write, file, there
+def test_a_run_that_broke_off_before_its_last_files_were_written_goes_on(
+    data, never_stopped, tmp_path, monkeypatch, moment, there
 ):
-    """result.json comes first, then tags.csv: only both together say that a run has ended."""
+    """tags.csv comes first, then result.json: only both together say that a run has ended."""
     with monkeypatch.context() as patch:
-        patch.setattr(f"fewtags.training.results.{write}", lambda path, content: stop())
+        patch.setattr(f"fewtags.training.{moment}", stop)
         with pytest.raises(Stopped):
             fewtags.cli.run(command(data, tmp_path / "run", *HEADS))
-    assert all((tmp_path / "run" / name).exists() for name in there)
-    assert not (tmp_path / "run" / file).exists()
+    last = ("scores.safetensors", "tags.csv", "result.json")
+    assert {name for name in last if (tmp_path / "run" / name).exists()} == there
     assert not RunFolder(tmp_path / "run").finished
     run = train(data, tmp_path / "run", *HEADS, "--resume")
     assert RunFolder(run).finished
     assert_same_run(run, never_stopped["heads"])
     assert "map" in json.loads((run / "result.json").read_text())
+
+
+def test_a_run_killed_while_quality_is_estimated_has_its_tags_and_learns_nothing_again(
+    processes, cache, data, never_stopped, tmp_path, monkeypatch
+):
+    words = command(data, tmp_path / "run", *OPTIONS["heads"])
+    killed = processes.Process(target=run_and_die, args=(words, "estimate", cache))
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
+    run = RunFolder(tmp_path / "run")
+    assert run.tags_file.read_bytes() == (never_stopped["heads"] / "tags.csv").read_bytes()
+    assert not run.result_file.exists()
+    assert not run.finished
+    with monkeypatch.context() as patch:
+        patch.setattr(Watch, "step", lambda self, report: pytest.fail("learned again"))
+        assert_same_run(train(data, run.path, *HEADS, "--resume"), never_stopped["heads"])
+    assert run.finished
+    ours, theirs = run.result(), RunFolder(never_stopped["heads"]).result()
+    assert {key: ours[key] for key in ours if key not in COSTS} == {
+        key: theirs[key] for key in theirs if key not in COSTS
+    }
 
 
 @pytest.mark.parametrize("lost", ["result.json", "tags.csv"])
@@ -452,7 +479,7 @@ def test_a_run_that_lost_one_of_its_last_files_is_finished_anew(data, never_stop
     assert RunFolder(run).result().keys() == RunFolder(never_stopped["heads"]).result().keys()
 
 
-def stop():
+def stop(*_):
     raise Stopped
 
 

@@ -1,6 +1,7 @@
 """One training run, from options to a run folder; start reading at `train`."""
 
 import contextlib
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -119,6 +120,7 @@ def learn(
     first = loop.run()
     if phases is not None and loop.steps_done:
         phases.expect(CHOOSING, (time.monotonic() - began) / loop.steps_done * fold_steps(loop, job.recipe.folds))
+    quick = loop.quick_scores()  # before cross-fitting, which borrows what it is made of: a run that goes on has it too
     variants = loop.variants()
     scores = _all_scores(loop, first)
     held_out = held_out_scores(job, prepared, loop, list(variants), scores, stop)
@@ -152,7 +154,7 @@ def learn(
         None if own is None else own.cpu().numpy(),
         loop.evaluator.best,
         prefer,
-        loop.quick_scores(),
+        quick,
     )
 
 
@@ -163,7 +165,7 @@ def expected_seconds(job: Job) -> dict[str, float]:
     found = {"reading the images": images / 4000}
     per_image = len(job.encoder.backbones) * (recipe.size / 448) ** 2 / 20
     if recipe.tune == "heads" and job.encoder.backbones:
-        found[EXTRACTING] = images * per_image
+        found[EXTRACTING] = math.nan  # features may be there already
     steps = [
         (stage, stage.epochs * -(-(unlabelled if stage.unlabelled_batch else labelled) // max(1, size)))
         for stage in recipe.stages(job.method.uses_unlabelled)

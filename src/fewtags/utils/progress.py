@@ -6,6 +6,7 @@ phases, such as training, has one bar and one time left for all of them (`Overal
 """
 
 import logging
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -86,7 +87,10 @@ def duration(seconds: float) -> str:
 
 
 class Overall:
-    """Several phases under one bar. Expected seconds may be rough: what a phase measures takes their place."""
+    """Several phases under one bar.
+
+    Expected seconds may be rough: what a phase measures takes their place. NaN: nobody can know before it begins.
+    """
 
     def __init__(self, expected: Mapping[str, float]) -> None:
         self._expected = dict(expected)  # of the phases that have not ended, in order
@@ -107,8 +111,8 @@ class Overall:
 
     def share(self, phase: str, spent: float, own: float | None) -> float:
         """How much of everything is done, 0..1."""
-        done = self._spent + spent
-        return done / max(done + self.left(phase, own), 1e-9)
+        done, left = self._spent + spent, self.left(phase, own)
+        return 0.0 if math.isnan(left) else done / max(done + left, 1e-9)
 
     def end(self, phase: str, spent: float) -> None:
         """A phase has ended, and with it those before it that did not come."""
@@ -216,7 +220,10 @@ class Progress:
 
     def _seconds_left(self, now: float) -> float | None:
         own = self._own_seconds_left(now)
-        return own if self._overall is None else self._overall.left(self.what, own)
+        if self._overall is None:
+            return own
+        left = self._overall.left(self.what, own)
+        return None if math.isnan(left) else left
 
     def _own_seconds_left(self, now: float) -> float | None:
         """After the first one alone nothing is known of the speed."""
