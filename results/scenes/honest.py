@@ -1,6 +1,7 @@
 """Wrong and missing tags on drawn scenes: a row per run, with the commit that made it.
 
-python results/scenes/honest.py          # appends to honest.csv; with another version's source on PYTHONPATH, its figures
+python results/scenes/honest.py          # appends to honest.csv; with another version's source on PYTHONPATH, its
+figures
 
 `fewtags train scenes:1600 --labelled SHARE --seed S --words off`: 1,200 images for training, 400 for testing.
 """

@@ -256,7 +256,7 @@ def test_a_shift_raises_every_figure_and_its_doubt_widens_the_intervals():
 
 def test_figures_over_all_tags_are_made_as_f1_scores_makes_them(monkeypatch):
     """Without any doubt of the probabilities, of which there are many, an estimate is what they promise."""
-    for name in ("MISFIT", "SAMPLE"):
+    for name in ("MISFIT", "OWN_MISFIT", "SAMPLE"):
         monkeypatch.setattr(module, name, 0.0)
     for name in ("WORTH", "AP_WORTH"):
         monkeypatch.setattr(module, name, 1e6)
@@ -269,7 +269,8 @@ def test_figures_over_all_tags_are_made_as_f1_scores_makes_them(monkeypatch):
 
 
 def test_errors_in_one_image_come_together_and_leave_a_doubt_that_no_probability_shows(monkeypatch):
-    monkeypatch.setattr(module, "MISFIT", 0.0)
+    for name in ("MISFIT", "OWN_MISFIT"):
+        monkeypatch.setattr(module, name, 0.0)
     for name in ("WORTH", "AP_WORTH"):
         monkeypatch.setattr(module, name, 1e6)
     few, many = (Case(labelled).estimate() for labelled in (30, 300))

@@ -1,4 +1,5 @@
-"""Does the estimate hold where a fifth of the labelled photos are near-copies of others? With folds that keep them together, and without.
+"""Does the estimate hold where a fifth of the labelled photos are near-copies of others? With folds that keep them
+together, and without.
 
 python results/voc/honest/bursts.py VOCdevkit        # bursts.csv; rows that are there are not run again
 

@@ -24,7 +24,9 @@ DRAWS = 1000
 # chosen on VOC's train images, with words and without (results/voc/honest)
 WORTH, AP_WORTH = 4.0, 3.0  # examples of a tag that the prior counts as much as
 MISFIT = 5.0  # standard deviation of the prior's common shift in log odds, times the root of the number of positives
-SAMPLE = 2.5  # the same of the figures themselves: errors in one image come together
+OWN_MISFIT = 0.8  # standard deviation of each tag's own shift
+SAMPLE = 2.5  # as MISFIT, of a common shift of the figures themselves: errors of an image come together
+COUNT_WORTH = 0.8  # of an image that was left out: the thresholds it was decided by are not quite the final ones
 FIGURES = ("precision", "recall", "f1", "ap")
 
 
@@ -146,9 +148,9 @@ def _drawn(
     root = max(float(true.sum()), 1.0) ** 0.5
 
     def figure(prior: Floats, right: Floats, count: Floats, worth: float) -> Floats:
-        moved = rng.normal(0, MISFIT / root, size=(DRAWS, 1))
+        moved = rng.normal(0, MISFIT / root, size=(DRAWS, 1)) + rng.normal(0, OWN_MISFIT, size=(DRAWS, len(prior)))
         centre = sigmoid(logit(prior, 1e-3) + moved)
-        right, count = right * informed, count * informed
+        right, count = COUNT_WORTH * right * informed, COUNT_WORTH * count * informed
         found = rng.beta(right + worth * centre, np.maximum(count - right, 0) + worth * (1 - centre))
         return sigmoid(logit(found, 1e-6) + rng.normal(shift[0], np.hypot(SAMPLE / root, shift[1]), size=(DRAWS, 1)))
 
