@@ -105,6 +105,7 @@ class FewTagsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 fabric, stop = make_fabric(job.recipe), StopRequest()
                 prepared = prepare(job.catalogue, job.preparation(fabric, stop))
                 outcome = learn(job, prepared, fabric, stop)
+                self.estimate_ = figures(job.config, prepared, outcome, stop).get("estimate")
         except UserError as error:
             raise ValueError(str(error)) from error
         self._single = single
@@ -112,7 +113,6 @@ class FewTagsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_ = single if single is not None else np.arange(labels.shape[1])
         self.classes_ = np.asarray(columns) if columns is not None and single is None else self.classes_
         self.thresholds_: NDArray[np.float32] = outcome.thresholds
-        self.estimate_ = figures(job.config, prepared, outcome, stop).get("estimate")
         self.cross_fitted_scores_ = None if outcome.held_out is None else outcome.held_out_scores
         self._model = model_of(job.config, prepared, outcome)
         filled = np.where(labels >= 0, labels, self._scores(vectors) >= self.thresholds_)

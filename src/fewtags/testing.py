@@ -172,7 +172,9 @@ def check_model_is_saved_and_loaded(fresh: Callable[[], Method]) -> None:
     Loading needs to be told the module of a method that is not part of fewtags: no file decides what is imported.
     """
     problem, method = Problem(), fresh()
-    trained = problem.loop(method).run()
+    loop = problem.loop(method)
+    trained = loop.run()
+    method.take_variant(next(iter(loop.variants())))
     network = Network(trained.body, method.kept_heads(trained.heads))
     name = method_name(type(method))
     info = ModelInfo(

@@ -251,7 +251,7 @@ def explained_tag(whole: float, patches: list[float], score: float, threshold: f
         ),
         ((0.4, [0.2, 0.9], 0.51, 0.5), "the patches decided, above all patch 1, against the whole image"),
         ((0.6, [0.1, 0.2], 0.4, 0.5), "stays below its threshold of 0.50; the patches decided against the whole image"),
-        ((0.9, [0.9, 0.9], 0.9, None), "never given: no labelled image shows this tag"),
+        ((0.9, [0.9, 0.9], 0.9, None), "not given to any image: too few labelled images show this tag"),
     ],
 )
 def test_what_decided_is_said_in_words(tag, words):

@@ -293,7 +293,7 @@ def test_the_card_shows_the_estimate_with_its_intervals_and_says_where_images_ar
     assert "mAP 70.0 (60.0–75.0), CF1 60.0, OF1 50.0" in card
     assert "| red | 7 | 0.250 | 80.0 (60.0–90.0) | 50.0 | 61.5 (40.0–70.0) | 70.0 (50.0–80.0) |" in card
     assert "| gr&lt;b>een\\| | 2 | never given | too few to say |  |  |  |" in card
-    assert "Never given, for want of labelled images that show them: gr&lt;b>een|." in card
+    assert "Not given to any image, because too few labelled images show them: gr&lt;b>een|." in card
     assert "Fewer than 5 labelled images show gr&lt;b>een|" in card
     assert "On 8 images of the test split" not in card
 

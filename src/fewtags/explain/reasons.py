@@ -46,7 +46,7 @@ class TagExplained:
     def decided(self) -> str:
         """What decided, in words."""
         if self.threshold is None:
-            return "never given: no labelled image shows this tag"
+            return "not given to any image: too few labelled images show this tag"
         score, threshold = told_apart(self.score, self.threshold)
         compared = f"{score} {'reaches' if self.given else 'stays below'} its threshold of {threshold}"
         if self.merged is None:

@@ -125,7 +125,7 @@ class Neighbours(Method):
         share, with_words = self.share, self.with_words
         if share is None or (with_words is None and labeller.refined is not None):
             halved = max(SHARES) * len(labeller.vectors) / (len(labeller.vectors) + FEW_IMAGES)
-            default = halved if led and count < MIN_CHOICE else max(SHARES)
+            default = halved if (led or not count) and count < MIN_CHOICE else max(SHARES)
             tried = SHARES if share is None else (share,)
             chosen = choose_smoothing(labeller, targets, strength, tried, default if share is None else share)
             share, with_words = chosen.share, chosen.with_words if with_words is None else with_words

@@ -41,13 +41,13 @@ class Calibration(NamedTuple):
 
     def pairs(self) -> list[tuple[float, float]]:
         """Slope and offset of every tag, ready for JSON."""
-        return [(float(np.float32(a)), float(np.float32(b))) for a, b in zip(self.slope, self.offset, strict=True)]
+        return [(float(a), float(b)) for a, b in zip(self.slope, self.offset, strict=True)]
 
 
 def logit(scores: NDArray[Any], edge: float = EDGE) -> Floats:
     """Log odds; scores are kept at least `edge` away from 0 and 1."""
     inside = np.clip(np.asarray(scores, np.float64), edge, 1 - edge)
-    found: Floats = np.log(inside) - np.log1p(-inside)
+    found: Floats = np.log(inside) - np.log(1 - inside)
     return found
 
 

@@ -65,11 +65,18 @@ def choose_thresholds(probabilities: Floats, givable: NDArray[np.bool_], prefer:
     common = best_threshold(probabilities[:, columns].ravel(), beta)
     for column in columns:
         own = best_threshold(probabilities[:, column], beta)
-        falling = np.sort(probabilities[:, column].astype(np.float64))[::-1]
-        sure = np.flatnonzero(np.cumsum(falling) / np.arange(1, len(falling) + 1) >= LEAST_SURE * common)
-        least = falling[sure[-1]] if len(sure) else np.inf
+        least = _lowest_sure(probabilities[:, column], LEAST_SURE * common)
         thresholds[column] = max(min(common, max(own, LOWEST * common)), least)
     return np.where((probabilities >= thresholds).any(0), thresholds, np.inf)
+
+
+def _lowest_sure(probabilities: Floats, mean: float) -> float:
+    """The lowest threshold above which the mean probability [n] is at least this; infinite if there is none."""
+    falling = np.append(-np.sort(-probabilities.astype(np.float64)), 0.0)
+    means = np.cumsum(falling[:-1]) / np.arange(1, len(falling))
+    sure = np.flatnonzero(means >= mean)
+    # halfway to the next: a threshold that equals a probability would be missed by rounding
+    return float(falling[sure[-1] : sure[-1] + 2].mean()) if len(sure) else np.inf
 
 
 def best_threshold(probabilities: Floats, beta: float) -> float:

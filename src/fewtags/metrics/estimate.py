@@ -27,6 +27,7 @@ MISFIT = 5.0  # standard deviation of the prior's common shift in log odds, time
 OWN_MISFIT = 0.8  # standard deviation of each tag's own shift
 SAMPLE = 2.5  # as MISFIT, of a common shift of the figures themselves: errors of an image come together
 COUNT_WORTH = 0.8  # of an image that was left out: the thresholds it was decided by are not quite the final ones
+LEAST = 0.5  # of either parameter of a Beta distribution, as Jeffreys has it: nothing is certain
 FIGURES = ("precision", "recall", "f1", "ap")
 
 
@@ -151,7 +152,9 @@ def _drawn(
         moved = rng.normal(0, MISFIT / root, size=(DRAWS, 1)) + rng.normal(0, OWN_MISFIT, size=(DRAWS, len(prior)))
         centre = sigmoid(logit(prior, 1e-3) + moved)
         right, count = COUNT_WORTH * right * informed, COUNT_WORTH * count * informed
-        found = rng.beta(right + worth * centre, np.maximum(count - right, 0) + worth * (1 - centre))
+        found = rng.beta(
+            np.maximum(right + worth * centre, LEAST), np.maximum(count - right + worth * (1 - centre), LEAST)
+        )
         return sigmoid(logit(found, 1e-6) + rng.normal(shift[0], np.hypot(SAMPLE / root, shift[1]), size=(DRAWS, 1)))
 
     precision = figure(expected.precision, hits, given, WORTH)

@@ -61,7 +61,7 @@ class Model(nn.Module):
         super().__init__()
         self.info, self.method = info, method
         self.encoder, self.network = encoder, network
-        curves = torch.tensor(info.calibration or [(1.0, 0.0)] * len(info.tags))
+        curves = torch.tensor(info.calibration or [(1.0, 0.0)] * len(info.tags), dtype=torch.float64)
         self.register_buffer("slope", curves[:, 0], persistent=False)
         self.register_buffer("offset", curves[:, 1], persistent=False)
         self.eval().requires_grad_(False)
@@ -79,8 +79,9 @@ class Model(nn.Module):
         """What the network and its method say [N, K] -> probabilities [N, K]."""
         if self.info.calibration is None:
             return scores
-        inside = scores.float().clamp(OUTER_EDGE, 1 - OUTER_EDGE)
-        return torch.sigmoid(self.offset + self.slope * (torch.log(inside) - torch.log1p(-inside)))
+        # doubles, as in training, so that the same scores give the same numbers to the last bit
+        inside = scores.double().clamp(OUTER_EDGE, 1 - OUTER_EDGE)
+        return torch.sigmoid(self.offset + self.slope * (torch.log(inside) - torch.log(1 - inside))).float()
 
     def forward(self, *pictures: Tensor) -> Tensor:
         """What `encoder.pictures` gives of N images -> scores [N, K] in 0..1."""

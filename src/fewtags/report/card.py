@@ -139,7 +139,7 @@ def _limits(config: Config | None, result: dict[str, Any], info: ModelInfo) -> s
     ]
     never = [tag for tag, value in zip(info.tags, info.thresholds, strict=True) if value is None]
     if never:
-        lines.append(f"Never given, for want of labelled images that show them: {_words(never)}.")
+        lines.append(f"Not given to any image, because too few labelled images show them: {_words(never)}.")
     if result.get("unverified"):
         lines.append(f"Given by their names alone, which no labelled image confirms: {_words(result['unverified'])}.")
     rows = (result.get("estimate") or {}).get("per_tag") or []

@@ -39,8 +39,8 @@ class SoftLabeller:
 
     @cached_property
     def refined(self) -> Tensor | None:
-        """Word scores learned from the vectors without labels; None where names say nothing."""
-        return refine(self.words, self.vectors, self.graph) if bool(self.named.any()) else None
+        """Word scores learned from the vectors without labels; None where no names are read."""
+        return refine(self.words, self.vectors, self.graph) if len(self.named) else None
 
     def fit(self, targets: Tensor, strength: float, with_words: bool = True, tolerance: float = 1e-4) -> Tensor:
         """Probabilities [n, K] by labels [labelled, K] (1, 0, negative for unknown) and words; known cells stay."""
@@ -95,7 +95,7 @@ def choose_smoothing(
     found: dict[SoftChoice, list[NDArray[np.float64]]] = {}
     for repeat in range(repeats(len(known))):
         fold = balanced_folds(known, seed=repeat, groups=groups)
-        for with_words in (True, False) if labeller.refined is not None else (True,):
+        for with_words in (True, False) if bool(labeller.named.any()) else (True,):
             held = labeller.out_of_fold(targets, fold, strength, sorted({*shares, default}), with_words)
             for share, scores in held.items():
                 precision = average_precision(scores.cpu().numpy(), known)

@@ -74,7 +74,8 @@ def held_out_scores(
     with Progress(CHOOSING, fold_steps(loop, folds), show=loop.fabric.is_global_zero) as progress:
         tried = cross_fitted(job, prepared, loop, fold, variants, _FoldObserver(progress, stop))
     precisions = {name: average_precision(found, labelled)[None] for name, found in tried.items()}
-    variant = choose_paired(precisions, variants[0])
+    shown = bool((labelled == 1).any())
+    variant = choose_paired(precisions, variants[0]) if shown else variants[0]
     how = f"{len(labelled):,} labelled images in {folds} parts, each tagged by a model that learned without it"
     together = len(labelled) - len(np.unique(groups))
     if together:
@@ -82,7 +83,7 @@ def held_out_scores(
     if job.config.review:
         how += "; those that were chosen for review are harder than the rest, so this is on the low side"
     share = 1 - 1 / folds
-    means = {name: float(np.nanmean(one)) for name, one in precisions.items()} if (labelled == 1).any() else {}
+    means = {name: float(np.nanmean(one)) for name, one in precisions.items()} if shown else {}
     return HeldOut(tried[variant], labelled, fold, groups, how, share, variant, means)
 
 
