@@ -65,8 +65,9 @@ ALL = np.ones(4, bool)
 
 
 def surest(p, least):
-    """The lowest cut of a tag [M] at which the images that get it show it with a mean probability of `least`."""
-    return min((cut for cut in p if p[p >= cut].mean() >= least), default=np.inf)
+    """Halfway below the lowest cut of a tag [M] at which the images that get it have a mean probability of `least`."""
+    cut = min((float(one) for one in p if p[p >= one].astype(np.float64).mean() >= least), default=np.inf)
+    return cut if cut == np.inf else (cut + max((float(one) for one in p if one < cut), default=0.0)) / 2
 
 
 @pytest.mark.parametrize("prefer", PREFERENCES)

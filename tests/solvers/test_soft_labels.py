@@ -141,7 +141,7 @@ class Prepared:
 
     def __init__(self, targets, quality, words=True):
         self.targets, self.quality, self.folds = targets, quality, []
-        self.refined = torch.zeros(1) if words else None
+        self.named = torch.tensor([bool(words)])
 
     def out_of_fold(self, targets, fold, strength, shares, with_words=True):
         self.folds.append((fold, with_words))
@@ -231,7 +231,7 @@ def test_shares_of_the_graph_are_chosen_less_readily_than_other_things():
     wrong_of = {"usual": (1, 1, 1, 1), "other": (0, 0, 0, 1)}  # whether an image without the tag is ranked first
 
     class Listed:
-        refined = None
+        named = torch.zeros(0, dtype=torch.bool)
 
         def out_of_fold(self, targets, fold, strength, shares, with_words):
             held = {}

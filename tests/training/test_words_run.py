@@ -127,7 +127,7 @@ def test_the_report_and_the_card_say_it_too(trained):
     card = model_card(trained, read_info(trained / "model" / "model.json"))
     assert "no test images and no labelled ones" in card
     assert f"Given by their names alone, which no labelled image confirms: {result(trained)['unverified'][0]}" in card
-    assert "zzqqx" in card.partition("Never given")[2].splitlines()[0]
+    assert "zzqqx" in card.partition("Not given")[2].splitlines()[0]
 
 
 def test_the_model_tags_what_the_run_tagged_and_an_exported_one_does(photos, trained, tmp_path):
