@@ -12,7 +12,7 @@ from fewtags.data import read, split_spec
 from fewtags.data.catalogue import MIN_POSITIVES, Catalogue, Role
 from fewtags.errors import BadImage, UserError
 
-THUMBNAIL = 24  # px a side; of cropped and relit copies of VOC images 19 of 20 are found
+THUMBNAIL = 24  # px a side
 _SHOWN = 20  # bad files and pairs shown in the text; the report holds all
 
 

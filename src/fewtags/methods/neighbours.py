@@ -20,6 +20,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fewtags.methods.base import Method, Pseudo, QuickScores, Step, TeacherView, UnlabelledBatch, shares
 from fewtags.methods.parts.student import Bank, Centred, Student, TraceableBank
+from fewtags.solvers.bursts import find_bursts
 from fewtags.solvers.folds import MIN_CHOICE, MIN_LABELLED, select_strength
 from fewtags.solvers.graph import raised
 from fewtags.solvers.regression import fit_regression
@@ -127,7 +128,9 @@ class Neighbours(Method):
             halved = max(SHARES) * len(labeller.vectors) / (len(labeller.vectors) + FEW_IMAGES)
             default = halved if (led or not count) and count < MIN_CHOICE else max(SHARES)
             tried = SHARES if share is None else (share,)
-            chosen = choose_smoothing(labeller, targets, strength, tried, default if share is None else share)
+            groups = find_bursts(labeller.vectors[:count])
+            usual = default if share is None else share
+            chosen = choose_smoothing(labeller, targets, strength, tried, usual, groups)
             share, with_words = chosen.share, chosen.with_words if with_words is None else with_words
         soft = self._soft(labeller, targets, strength, share, with_words is not False)
         self.state["soft_labelled"], self.state["soft"] = soft[:count], soft[count:]
@@ -177,7 +180,7 @@ class Neighbours(Method):
         """See Method: the soft labels, without the student."""
         labeller = self._labeller(teacher)
         strength, share = float(self.state["strength"]), float(self.state["share"])
-        heard = bool(self.state["with_words"])
+        heard = bool(self.state.get("with_words", torch.tensor(True)))  # older checkpoints do not say
 
         def scores(targets: Tensor) -> Tensor:
             return labeller.smooth(labeller.fit(targets, strength, heard, tolerance=1e-3), share)

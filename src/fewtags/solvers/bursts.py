@@ -18,11 +18,11 @@ LOOKED_AT = 8  # nearest neighbours of an image
 LARGEST_SHARE = 20  # a group holds at most one image in so many, or folds could not be balanced
 
 
-def find_bursts(vectors: Tensor, times: Sequence[float | None] = ()) -> NDArray[np.int64]:
+def find_bursts(vectors: Tensor, times: Sequence[float | None] = (), close: float = CLOSE) -> NDArray[np.int64]:
     """The group [n] of every image; images of one moment share a number, which is the row of one of them.
 
-    vectors [n, d], any scale; times: when each was taken, in seconds, or None where that is unknown. The most alike are
-    joined first.
+    vectors [n, d], any scale; times: when each was taken, in seconds, or None where that is unknown; close: the
+    distance of near-duplicates at most. The most alike are joined first.
 
     >>> find_bursts(torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.01, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])).tolist()
     [0, 0, 2, 3]
@@ -34,11 +34,11 @@ def find_bursts(vectors: Tensor, times: Sequence[float | None] = ()) -> NDArray[
     units = normalize(vectors.float() - vectors.float().mean(0), dim=1)
     cosines, rows = (found.cpu().numpy() for found in nearest(units, units, min(LOOKED_AT, count - 1), own=True))
     distances = 1 - cosines
-    close = np.full(distances.shape, min(CLOSE, USUAL * float(np.quantile(distances[:, 0], ORDINARY))))
+    limit = np.full(distances.shape, min(close, USUAL * float(np.quantile(distances[:, 0], ORDINARY))))
     if any(one is not None for one in times):
         taken = np.array([np.nan if one is None else one for one in times])
-        close[np.abs(taken[:, None] - taken[rows]) <= SECONDS] = SAME_SCENE
-    first, place = np.nonzero(distances <= close)
+        limit[np.abs(taken[:, None] - taken[rows]) <= SECONDS] = SAME_SCENE
+    first, place = np.nonzero(distances <= limit)
     order = np.argsort(distances[first, place], kind="stable")
     most = max(2, count // LARGEST_SHARE)
     members = {row: [row] for row in range(count)}
