@@ -30,6 +30,7 @@ from fewtags.utils.stopping import StopRequest
 
 FILE = Path(__file__).with_name("bursts.csv")
 LABELLED, SHARE, TRAIN = 285, 0.2, 5717
+EPOCHS = 10  # instead of 40
 COPY = "copy of "
 COLUMNS = ["words", "seed", "folds", "map", "map_estimated", "of1", "of1_estimated", "found", "commit"]
 
@@ -96,14 +97,20 @@ def main(place: str) -> None:
         with FILE.open(encoding="utf-8", newline="") as file:
             done = [(row["words"], int(row["seed"]), row["folds"]) for row in csv.DictReader(file)]
     catalogue = read(f"voc:{place}")
-    for words in ("on", "off"):
-        for seed in (1, 2, 3):
+    for words in ("off", "on"):
+        for seed in (1, 2):
             data = with_copies(hide(catalogue, (LABELLED + 0.5) / TRAIN, seed, "paper"))
             for kind in ("together", "apart"):
                 if (words, seed, kind) in done:
                     continue
                 with tempfile.TemporaryDirectory() as out, folds(kind == "together") as found, reporting(False):
-                    given = {"data": f"voc:{place}", "seed": seed, "words": words, "out": Path(out) / "run"}
+                    given = {
+                        "data": f"voc:{place}",
+                        "seed": seed,
+                        "words": words,
+                        "epochs": EPOCHS,
+                        "out": Path(out) / "run",
+                    }
                     result = train(TrainOptions.of(given), StopRequest(), catalogue=data).result()
                 figures = {name: round(100 * result[name], 2) for name in ("map", "of1")}
                 figures |= {f"{name}_estimated": round(100 * result["estimate"][name], 2) for name in ("map", "of1")}
