@@ -20,12 +20,12 @@ from fewtags.encoders import components
 from fewtags.encoders import evidence as evidence_module
 from fewtags.encoders.base import EncoderSettings, Images, run_extraction
 from fewtags.encoders.components import fit_components
-from fewtags.encoders.evidence import Choice, Evidence, coordinates
+from fewtags.encoders.evidence import READILY, Choice, Evidence, coordinates
 from fewtags.encoders.extract import fingerprints
 from fewtags.encoders.runtime import OnnxEngine, OnnxFileEngine, TorchEngine, exported, make_engine
 from fewtags.encoders.windows import WindowReader, make_readers, on_grid, pooled_parts, regions, square, window_maxima
 from fewtags.errors import UserError
-from fewtags.solvers.folds import FEW, MIN_CHOICE, REPEATS, SURE
+from fewtags.solvers.folds import FEW, MIN_CHOICE, REPEATS
 from fewtags.training.prepare import Preparation, prepare
 from fewtags.training.recipe import Recipe
 from fewtags.training.source import Epoch
@@ -712,8 +712,8 @@ AWAY = np.array([0.02, -0.02, 0.02])
     ({"evidence": 0.01}, "evidence"),
     ({"evidence": 0.01, "pooled": 0.02}, "pooled"),
     ({"evidence": -0.01, "pooled": -0.02}, "both"),
-    ({"evidence": AWAY + 1.1 * SURE * AWAY.std(ddof=1) / 3**0.5 - AWAY.mean()}, "evidence"),
-    ({"evidence": AWAY + 0.9 * SURE * AWAY.std(ddof=1) / 3**0.5 - AWAY.mean()}, "both"),
+    ({"evidence": AWAY + 1.1 * READILY * AWAY.std(ddof=1) / 3**0.5 - AWAY.mean()}, "evidence"),
+    ({"evidence": AWAY + 0.9 * READILY * AWAY.std(ddof=1) / 3**0.5 - AWAY.mean()}, "both"),
 ])  # fmt: skip
 def test_both_kinds_are_taken_unless_another_leads_by_more_than_chance(monkeypatch, leads, expected):
     encoder, keys, targets = told_by("pooled")

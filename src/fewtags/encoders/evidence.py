@@ -35,6 +35,7 @@ from fewtags.utils.progress import Progress
 Blocks = Literal["pooled", "evidence", "both"]
 KINDS: tuple[Blocks, ...] = ("both", "evidence", "pooled")
 KIND_WORDS = {"both": "both kinds", "evidence": "evidence of windows", "pooled": "pooled vectors"}
+READILY = 0.5  # standard errors by which one kind must lead both: on drawn scenes a whole one misses up to four points
 STRENGTH = 0.01  # of the regression that tries them; 0.001 to 0.1 make no difference to which is best
 ROWS = 512  # images read from the stores at a time
 FINE = 8 * GRID  # cells a side on which the maps of several backbones meet
@@ -219,7 +220,7 @@ class Evidence(Encoder):
         if not bool((known == 1).any()):
             return Choice("both", {})
         means: dict[str, float] = {name: float(np.nanmean(one)) for name, one in tried.items()}
-        return Choice(choose_paired(tried, "both"), means)
+        return Choice(choose_paired(tried, "both", READILY), means)
 
     def _fit_components(self, keys: Sequence[bytes]) -> Components:
         blocks = self.choice.blocks
