@@ -223,15 +223,15 @@ def test_where_what_looks_alike_is_not_tagged_alike_the_graph_is_left_out():
     assert choose_smoothing(labeller, targets, 0.05, SHARES, 0.5) == SoftChoice(0.0, True)
 
 
-def test_shares_of_the_graph_are_chosen_less_readily_than_other_things():
-    """It hardly ever does harm, so that a lead which would do elsewhere may be chance."""
+def test_where_names_are_read_shares_of_the_graph_are_chosen_less_readily():
+    """The graph does no harm then, so that a lead which would do elsewhere may be chance."""
     assert CLEARLY > SURE
     targets = torch.zeros(100, 4, dtype=torch.int8)
     targets[:20] = 1
     wrong_of = {"usual": (1, 1, 1, 1), "other": (0, 0, 0, 1)}  # whether an image without the tag is ranked first
 
     class Listed:
-        named = torch.zeros(0, dtype=torch.bool)
+        named = torch.ones(1, dtype=torch.bool)
 
         def out_of_fold(self, targets, fold, strength, shares, with_words):
             held = {}
@@ -245,3 +245,5 @@ def test_shares_of_the_graph_are_chosen_less_readily_than_other_things():
     assert choose_smoothing(Listed(), targets, 0.05, (0.0, 0.5), 0.5) == SoftChoice(0.0, True)
     wrong_of["other"] = (0, 0, 1, 1)
     assert choose_smoothing(Listed(), targets, 0.05, (0.0, 0.5), 0.5) == SoftChoice(0.5, True)
+    Listed.named = torch.zeros(1, dtype=torch.bool)
+    assert choose_smoothing(Listed(), targets, 0.05, (0.0, 0.5), 0.5) == SoftChoice(0.0, True)

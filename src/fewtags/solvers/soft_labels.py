@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fewtags.metrics import average_precision
-from fewtags.solvers.folds import MIN_CHOICE, balanced_folds, choose_paired, out_of_fold_scores, repeats
+from fewtags.solvers.folds import MIN_CHOICE, SURE, balanced_folds, choose_paired, out_of_fold_scores, repeats
 from fewtags.solvers.graph import Neighbours, clamp_known, find_neighbours, smooth
 from fewtags.solvers.regression import fit_regression, mask_folds, principal_basis
 from fewtags.solvers.words import fit_with_words, names_known, refine
 
-CLEARLY = 2.0  # standard errors by which a candidate must lead: graph and names hardly ever do harm
+CLEARLY = 2.0  # standard errors by which a candidate must lead where names are read: graph and names then do no harm
 
 
 class SoftLabeller:
@@ -89,6 +89,7 @@ def choose_smoothing(
 ) -> SoftChoice:
     """Share of the graph, and whether names are heard, by cross-validation, repeated where labels are few."""
     known = targets.cpu().numpy()
+    sure = CLEARLY if bool(labeller.named.any()) else SURE
     usual = SoftChoice(default, True)
     if len(known) < MIN_CHOICE or not (known == 1).any():
         return usual
@@ -100,4 +101,4 @@ def choose_smoothing(
             for share, scores in held.items():
                 precision = average_precision(scores.cpu().numpy(), known)
                 found.setdefault(SoftChoice(share, with_words), []).append(precision)
-    return choose_paired({name: np.stack(values) for name, values in found.items()}, usual, CLEARLY)
+    return choose_paired({name: np.stack(values) for name, values in found.items()}, usual, sure)
