@@ -3,8 +3,8 @@
 python results/voc/honest/choices.py VOCdevkit       # choices.csv; rows that are there are not run again
 python results/voc/honest/choices.py --table
 
-The regression with its neighbours tags (`--words off --set learner=regression bank=true folds=0`), so that a run takes
-seconds: kind of features, strength and share of the graph are chosen on it in any case. Means over seeds 1 to 5.
+The regression alone tags (`--words off --set learner=regression bank=false share=0 folds=0`), so that a run takes
+seconds: kind of features and strength are chosen on it in any case. Means over seeds 1 to 3.
 """
 
 import argparse
@@ -17,16 +17,13 @@ from pathlib import Path
 from statistics import mean
 
 FILE = Path(__file__).with_name("choices.csv")
-COUNTS, SEEDS = (10, 30, 100, 285), (1, 2, 3, 4, 5)
-LEARNER = {"learner": "regression", "bank": "true", "folds": 0}
+COUNTS, SEEDS = (10, 30, 100, 285), (1, 2, 3)
+LEARNER = {"learner": "regression", "bank": "false", "share": 0, "folds": 0}
 CHOICES = {
     "chosen": {},
     "pooled": {"blocks": "pooled"},
     "evidence": {"blocks": "evidence"},
     "both": {"blocks": "both"},
-    "no graph": {"share": 0, "bank": "false"},
-    "graph 0.25": {"share": 0.25},
-    "graph 0.5": {"share": 0.5},
     "strength 0.001": {"strength": 0.001},
     "strength 0.1": {"strength": 0.1},
 }
@@ -66,9 +63,17 @@ def table() -> str:
     for data in ("voc", "scenes"):
         for labels in COUNTS:
             means = {}
+            seeds = [
+                {row["seed"] for row in rows if (row["data"], row["labels"], row["choice"]) == (data, str(labels), one)}
+                for one in CHOICES
+            ]
+            shared = set.intersection(*seeds)
             for choice in CHOICES:
                 kept = [
-                    row for row in rows if (row["data"], row["labels"], row["choice"]) == (data, str(labels), choice)
+                    row
+                    for row in rows
+                    if (row["data"], row["labels"], row["choice"]) == (data, str(labels), choice)
+                    and row["seed"] in shared
                 ]
                 if kept:
                     means[choice] = mean(float(row["map"]) for row in kept)
@@ -84,6 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path", nargs="?")
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--data", nargs="+", default=["scenes", "voc"], choices=["scenes", "voc"])
     given = parser.parse_args()
     if given.table:
         sys.stdout.write(table())
@@ -96,7 +102,7 @@ def main() -> None:
         with FILE.open(encoding="utf-8", newline="") as file:
             done = {(row["data"], int(row["labels"]), int(row["seed"]), row["choice"]) for row in csv.DictReader(file)}
     for data, train in (("scenes:1600", 1200), (f"voc:{given.path}", 5717)):
-        for seed in SEEDS:
+        for seed in SEEDS if data.split(":")[0] in given.data else ():
             for labels in COUNTS:
                 for choice in CHOICES:
                     if (data.split(":")[0], labels, seed, choice) in done:
