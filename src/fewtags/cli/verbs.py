@@ -10,7 +10,7 @@ from fewtags.cli.results import print_result
 if TYPE_CHECKING:
     from fewtags.data.check import Report
 
-THUMBNAILS_CLOSE = 0.15  # of 80 cropped and relit copies among 285 photos of VOC 63 are found, and nothing else
+THUMBNAILS_CLOSE = 0.15  # thumbnails of different photos are more alike than their features
 AUTO = """The default. On stored features (--tune heads) `neighbours` on evidence, with the kind of features, the
 strength of the regression and the share of the graph that the labelled images choose; with --tune all `d2l`;
 without unlabelled images `asl`. `fewtags methods neighbours` lists the settings."""

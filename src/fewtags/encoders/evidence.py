@@ -35,7 +35,7 @@ from fewtags.utils.progress import Progress
 Blocks = Literal["pooled", "evidence", "both"]
 KINDS: tuple[Blocks, ...] = ("both", "evidence", "pooled")
 KIND_WORDS = {"both": "both kinds", "evidence": "evidence of windows", "pooled": "pooled vectors"}
-READILY = 0.5  # standard errors by which one kind must lead both: on drawn scenes a whole one misses up to four points
+READILY = 0.5  # standard errors by which one kind must lead both: on scenery a more cautious choice misses more
 STRENGTH = 0.01  # of the regression that tries them; 0.001 to 0.1 make no difference to which is best
 ROWS = 512  # images read from the stores at a time
 FINE = 8 * GRID  # cells a side on which the maps of several backbones meet

@@ -21,7 +21,7 @@ from fewtags.thresholds import decide
 
 Floats = NDArray[np.float64]
 DRAWS = 1000
-# chosen on VOC's train images, with words and without (results/voc/honest)
+# results/voc/honest/README.md says how these were chosen
 WORTH, AP_WORTH = 4.0, 3.0  # examples of a tag that the prior counts as much as
 MISFIT = 5.0  # standard deviation of the prior's common shift in log odds, times the root of the number of positives
 OWN_MISFIT = 0.8  # standard deviation of each tag's own shift

@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 
 from fewtags.solvers.graph import nearest
 
-CLOSE = 0.25  # distance (1 - cosine) of near-duplicates at most: nine of ten cropped, relit copies of VOC images
+CLOSE = 0.25  # distance (1 - cosine) of near-duplicates at most; results/voc/honest/bursts.py tries it
 USUAL = 0.5  # and at most so much of the distance from an ordinary image to its nearest neighbour
 ORDINARY = 0.75  # quantile of those distances: bursts may be many, but not that many
 SECONDS = 10.0  # between two photos of one moment
