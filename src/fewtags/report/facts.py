@@ -89,10 +89,25 @@ def read_facts(path: Path) -> Facts:
         folder.result(),
         folder.records(),
     )
+    _check_outlook(facts.result, folder.result_file)
     for part in PARTS:
         _check_table(facts, part, part, folder.scores_file)
         _check_table(facts, f"{part}_targets", part, folder.scores_file)
     return facts
+
+
+def _check_outlook(result: dict[str, Any], file: Path) -> None:
+    """Refuse what the section on more labels could not show."""
+    curve, held_back, compared = (result.get(name) for name in ("learning_curve", "not_given", "compared"))
+    try:
+        steps = [] if curve is None else [(int(step["labels"]), float(step["map"])) for step in curve["next"]]
+        gains = [] if curve is None else [float(gain) for step in curve["next"] for gain in step["per_tag"].values()]
+        rows = [(str(row["tag"]), int(row["more_labels"])) for row in held_back or ()]
+        whole = curve is None or (steps and gains and [int(size) for size in curve["labels"]])
+        if not whole or (compared is not None and not compared["text"]):
+            raise ValueError(f"nothing to show, {len(rows)} tags not given")  # noqa: TRY301 - one message for all
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{file} is damaged (what more labels would bring: {error}); train again") from error
 
 
 def _check_table(facts: Facts, name: str, part: str, file: Path) -> None:
